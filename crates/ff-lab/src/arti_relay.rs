@@ -1,9 +1,9 @@
-//! An arti-relay: alone, or in a network.
+//! An arti-relay process, alone or in a network.
 //!
-//! Alone it knows an authority at an address where nobody listens, so that it never bootstraps; it
-//! accepts links and forwards what comes over them at once. In a network it bootstraps from the
-//! authorities. arti-relay refuses to extend circuits to loopback and private addresses, and so
-//! does its own directory client; [`NETWORK`] it takes.
+//! Alone, it knows one authority at an address where nothing listens, so it never bootstraps, but
+//! accepts links and forwards the cells on them at once. In a network it bootstraps from the
+//! authorities. arti-relay and its directory client refuse loopback and private addresses, but
+//! accept [`NETWORK`].
 
 use std::fmt::Write as _;
 use std::fs;
@@ -25,47 +25,43 @@ use crate::node::Node;
 use crate::own_dir::OwnDir;
 use crate::process::{self, Process};
 
-/// The addresses of networks for tests of network equipment (RFC 2544).
+/// Address range for tests of network equipment (RFC 2544).
 pub const NETWORK: &str = "198.18.0.0/15";
-/// How long it may take until it accepts links.
+/// Longest wait until the relay accepts links.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Pause between looks at its log.
+/// Interval between looks at the log.
 const LOOK: Duration = Duration::from_millis(20);
-/// What it logs when it has a consensus and enough microdescriptors.
+/// Log message of a relay that has a consensus and enough microdescriptors.
 const BOOTSTRAPPED: &str = "We have enough information to build circuits.";
 
 /// A running relay; dropping it ends the process.
 #[derive(Debug)]
 pub struct ArtiRelay {
-    /// Its name in messages and in its network.
     name: String,
-    /// The process, which ends before its directory goes.
+    /// Must end before its directory is removed.
     process: Mutex<Process>,
-    /// The directory with its configuration, state and log.
+    /// Configuration, state and log.
     dir: PathBuf,
-    /// Its ORPort.
     addr: SocketAddrV4,
-    /// Its public keys, which it logs.
+    /// Public keys, read from the log.
     keys: ArtiKeys,
-    /// Ends waiting for it.
+    /// Interrupts waits.
     ending: Ending,
-    /// The directory, if the relay has no network that owns it.
+    /// The same directory, unless a network owns it.
     _own_dir: Option<OwnDir>,
 }
 
 /// The public keys of an arti-relay.
 #[derive(Clone, Debug, Default)]
 struct ArtiKeys {
-    /// The Ed25519 identity.
     ed_identity: [u8; 32],
-    /// The RSA identity in upper-case hexadecimal digits.
+    /// RSA identity, upper-case hexadecimal.
     rsa_identity: String,
-    /// The key for circuits.
     ntor: [u8; 32],
 }
 
 impl ArtiKeys {
-    /// Reads them from a log; `None` if it does not have all of them yet.
+    /// Reads the keys from a log; `None` if one is missing so far.
     fn read(log: &str) -> Option<Self> {
         let word_after = |what: &str| {
             let (_, rest) = log.split_once(what)?;
@@ -79,51 +75,49 @@ impl ArtiKeys {
     }
 }
 
-/// What a relay is started with.
+/// Program, place and configuration of an [`ArtiRelay`].
 #[derive(Clone, Copy, Debug)]
 pub struct ArtiRelayPlan<'a> {
-    /// The program.
+    /// The program's path.
     pub program: &'a Path,
-    /// Where it runs; its addresses must be of [`NETWORK`] or public ones.
+    /// Its network namespace; addresses must be in [`NETWORK`] or public.
     pub namespace: &'a Namespace,
-    /// Its ORPort.
+    /// ORPort.
     pub addr: SocketAddrV4,
-    /// Further whole sections of its configuration, in TOML.
+    /// More sections of the configuration, in TOML.
     pub sections: &'a str,
-    /// Threads of its runtime; 0 for as many as the machine has cores.
+    /// Threads of its runtime; 0 for one per core of the machine.
     pub threads: usize,
-    /// The core that it runs on; `None` for all.
+    /// The core it is pinned to; `None` for all cores.
     pub core: Option<usize>,
 }
 
-/// The place of a relay: its network, if it is in one, and its directory.
+/// A relay's directory and network.
 pub(crate) struct ArtiPlace {
     pub(crate) name: String,
-    /// Its directory, which exists.
+    /// Must exist.
     pub(crate) dir: PathBuf,
-    /// The authorities of its network.
+    /// Authorities of the network.
     pub(crate) authorities: Vec<ArtiAuthority>,
-    /// Ends waiting for it.
+    /// Interrupts waits.
     pub(crate) ending: Ending,
 }
 
-/// An authority as an arti-relay's configuration names it.
+/// An authority, as in an arti-relay's configuration.
 #[derive(Clone, Debug)]
 pub(crate) struct ArtiAuthority {
-    /// The fingerprint of the key that signs its votes.
+    /// Fingerprint of the key that signs its votes.
     v3ident: String,
-    /// Its RSA identity as a relay, in hexadecimal digits.
+    /// RSA identity, hexadecimal.
     rsa_identity: String,
-    /// Its Ed25519 identity in base64.
+    /// Ed25519 identity, base64.
     ed_identity: String,
-    /// Its ORPort.
     or: SocketAddr,
-    /// Its DirPort.
     dir: SocketAddr,
 }
 
 impl ArtiAuthority {
-    /// That of a node which has been started.
+    /// The authority that a started node is.
     ///
     /// # Errors
     /// [`Error::Misuse`] if the node is not an authority.
@@ -138,7 +132,7 @@ impl ArtiAuthority {
         })
     }
 
-    /// One that does not exist, at an address where nobody listens.
+    /// An authority that does not exist, at an address where nothing listens.
     fn nobody() -> Self {
         const NOWHERE: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(198, 19, 255, 1), 1);
         let rsa_identity = "0123456789ABCDEF0123456789ABCDEF01234567".to_owned();
@@ -153,11 +147,11 @@ impl ArtiAuthority {
 }
 
 impl ArtiRelay {
-    /// Starts a relay without a network and waits until it accepts links. All of [`NETWORK`] must
-    /// be its namespace's own.
+    /// Starts a relay without a network and waits until it accepts links. The namespace must own
+    /// all addresses of [`NETWORK`].
     ///
     /// # Errors
-    /// [`Error::Exited`] with its log, or when it cannot be started.
+    /// [`Error::Exited`] with the log if the relay ends; others if it cannot be started.
     pub fn start(plan: &ArtiRelayPlan<'_>) -> Result<Self> {
         let own_dir = OwnDir::new_in(&std::env::temp_dir())?;
         let place = ArtiPlace {
@@ -187,8 +181,8 @@ impl ArtiRelay {
         Ok(relay)
     }
 
-    /// Ends it, if it has not ended, and starts it again with the configuration and state that it
-    /// has, and an empty log.
+    /// Stops the relay if it runs, and starts it again with the same configuration and state and an
+    /// empty log.
     ///
     /// # Errors
     /// As [`start`](Self::start).
@@ -200,7 +194,7 @@ impl ArtiRelay {
         self.wait_until_it_listens(plan.namespace)
     }
 
-    /// Waits for its keys, which it logs, and its port.
+    /// Waits until the keys are in the log and the port is open.
     fn wait_until_it_listens(&mut self, namespace: &Namespace) -> Result<()> {
         let addr = SocketAddr::from(self.addr);
         self.keys = self.wait_until("did not accept links", PATIENCE, || {
@@ -211,16 +205,16 @@ impl ArtiRelay {
         Ok(())
     }
 
-    /// Waits until it has its network's documents.
+    /// Waits until the relay has the network's documents.
     ///
     /// # Errors
-    /// [`Error::Timeout`] and [`Error::Exited`], with its log.
+    /// [`Error::Timeout`] and [`Error::Exited`], with the log.
     pub(crate) fn wait_until_bootstrapped(&self, timeout: Duration) -> Result<()> {
         let is_done = || Ok(self.log().contains(BOOTSTRAPPED).then_some(()));
         self.wait_until("did not bootstrap", timeout, is_done)
     }
 
-    /// Waits until a look at it has a result.
+    /// Polls until `look` returns a value.
     fn wait_until<T>(
         &self,
         what: &str,
@@ -255,68 +249,68 @@ impl ArtiRelay {
         }
     }
 
-    /// Its name in its network.
+    /// Name in the network.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Its ORPort.
+    /// ORPort.
     #[must_use]
     pub fn addr(&self) -> SocketAddrV4 {
         self.addr
     }
 
-    /// Its Ed25519 identity.
+    /// Ed25519 identity.
     #[must_use]
     pub fn ed_identity(&self) -> [u8; 32] {
         self.keys.ed_identity
     }
 
-    /// Its RSA identity, 40 upper-case hexadecimal digits.
+    /// RSA identity, 40 upper-case hexadecimal digits.
     #[must_use]
     pub fn rsa_identity(&self) -> &str {
         &self.keys.rsa_identity
     }
 
-    /// Its X25519 key for circuits.
+    /// X25519 onion key (ntor).
     #[must_use]
     pub fn ntor_onion_key(&self) -> [u8; 32] {
         self.keys.ntor
     }
 
-    /// The process id.
+    /// Process id.
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.process().pid()
     }
 
-    /// Whether the process is there.
+    /// Whether the process runs.
     #[must_use]
     pub fn is_running(&self) -> bool {
         self.check_running().is_ok()
     }
 
-    /// Its CPU time so far.
+    /// CPU time so far.
     ///
     /// # Errors
-    /// When it has ended.
+    /// If the process has ended.
     pub fn cpu_time(&self) -> Result<Duration> {
         process::cpu_time(self.pid()).map_err(Error::io("read an arti-relay's CPU time"))
     }
 
-    /// Its resident memory in bytes.
+    /// Resident memory in bytes.
     ///
     /// # Errors
-    /// When it has ended.
+    /// If the process has ended.
     pub fn rss_bytes(&self) -> Result<u64> {
         process::rss_bytes(self.pid()).map_err(Error::io("measure an arti-relay's memory"))
     }
 
-    /// How many links it holds that it has accepted at its ORPort.
+    /// Number of open links accepted at the ORPort.
     ///
     /// # Errors
-    /// When it has ended.
+    /// If the process has ended.
     pub fn accepted_links(&self) -> Result<usize> {
         let connections = process::connections(self.pid());
         let connections = connections.map_err(Error::io("list an arti-relay's connections"))?;
@@ -324,28 +318,28 @@ impl ArtiRelay {
         Ok(connections.iter().filter(|connection| connection.local == own).count())
     }
 
-    /// Its log so far.
+    /// The log so far.
     #[must_use]
     pub fn log(&self) -> String {
         fs::read_to_string(log_of(&self.dir)).unwrap_or_default()
     }
 
-    /// The directory with its configuration, state and log.
+    /// Directory of configuration, state and log.
     #[must_use]
     pub fn dir(&self) -> &Path {
         &self.dir
     }
 
-    /// The directory of its state.
+    /// State directory.
     #[must_use]
     pub fn state(&self) -> PathBuf {
         self.dir.join("state")
     }
 
-    /// Kills it, as a crash would.
+    /// Kills the process, as a crash would.
     ///
     /// # Errors
-    /// When the system does not allow that.
+    /// If the system refuses.
     pub fn kill(&self) -> Result<()> {
         self.process().signal(Signal::KILL).map_err(Error::io("kill an arti-relay"))
     }
@@ -355,7 +349,7 @@ impl ArtiRelay {
     }
 }
 
-/// Starts the process of a relay whose configuration lies in this directory.
+/// Starts the process of a relay with the configuration in `dir`.
 fn spawn(plan: &ArtiRelayPlan<'_>, dir: &Path) -> Result<Process> {
     let mut command = Command::new(plan.program);
     command.arg("--disable-fs-permission-checks").arg("-c").arg(config_of(dir)).arg("run");
@@ -372,13 +366,12 @@ fn config_of(dir: &Path) -> PathBuf {
     dir.join("arti-relay.toml")
 }
 
-/// Path of its output.
+/// Path of the process's output.
 fn log_of(dir: &Path) -> PathBuf {
     dir.join("log")
 }
 
-/// The configuration of a relay in this directory that listens at this address, without its
-/// network.
+/// Configuration of a relay, without its network.
 fn config(dir: &Path, addr: SocketAddrV4) -> String {
     let dir = dir.display();
     format!(
@@ -396,8 +389,7 @@ log_sensitive_information = true
     )
 }
 
-/// The section of a network with these authorities, which are its only fallback directories as
-/// well.
+/// Configuration section of a network whose only fallback directories are its authorities.
 fn tor_network(authorities: &[ArtiAuthority]) -> String {
     let list = |item: &dyn Fn(&ArtiAuthority) -> String| {
         authorities.iter().map(item).collect::<Vec<_>>().join(", ")

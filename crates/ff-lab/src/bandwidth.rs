@@ -1,4 +1,4 @@
-//! What a relay says it read and wrote in each second: its `BW` events, with their times.
+//! Bytes read and written per second as a relay reports them in `BW` events, with times.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -8,13 +8,13 @@ use crate::control::{Closer, Control};
 use crate::error::{Error, Result};
 use crate::node::Node;
 
-/// One `BW` event: what a tor read and wrote since the one before, about a second earlier.
+/// One `BW` event: bytes read and written since the event before, about a second earlier.
 ///
-/// The bytes are those of its connections to relays, clients and, at an exit, servers, with TLS's
-/// and the cells' own bytes, but without the control port's.
+/// Counts connections to relays, clients and, at an exit, servers, including the overhead of TLS
+/// and cells; excludes the control port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BwSecond {
-    /// When the event came.
+    /// Time of arrival.
     pub at: Instant,
     /// Bytes read.
     pub read_bytes: u64,
@@ -22,25 +22,25 @@ pub struct BwSecond {
     pub written_bytes: u64,
 }
 
-/// Collects a node's `BW` events on a thread of its own; ends when dropped.
+/// Collects a node's `BW` events on its own thread until dropped.
 ///
-/// It also ends when the node does: a node that was restarted needs a new one.
+/// Ends with the node: after a restart, start a new one.
 #[derive(Debug)]
 pub struct BwWatch {
-    /// What came and was not taken.
+    /// Seconds not yet taken.
     seconds: Arc<Mutex<Vec<BwSecond>>>,
-    /// Ends the thread's waiting.
+    /// Interrupts the thread's wait.
     closer: Closer,
     thread: Option<JoinHandle<()>>,
 }
 
 impl BwWatch {
-    /// Begins to watch a node, within a second: at its next `BW` event.
+    /// Starts with the node's next `BW` event, at most a second later.
     ///
-    /// That event is not taken: tor has added up in it what came since it last had a listener.
+    /// That event is discarded: it covers the whole time since tor last had a listener.
     ///
     /// # Errors
-    /// Those of [`Node::control`], and [`Error::Timeout`] if there is no event.
+    /// Those of [`Node::control`], and [`Error::Timeout`] if no event comes.
     pub fn start(node: &Node) -> Result<Self> {
         let mut control = node.control()?;
         control.subscribe(&["BW"])?;
@@ -58,20 +58,19 @@ impl BwWatch {
         Ok(Self { seconds, closer, thread: Some(thread) })
     }
 
-    /// The seconds that have come since this was last called.
+    /// Seconds since the last call.
     #[must_use]
     pub fn take(&self) -> Vec<BwSecond> {
         std::mem::take(&mut self.seconds.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Ends the watch; the seconds that were not taken.
+    /// Ends the watch and returns the seconds not yet taken.
     #[must_use]
     pub fn stop(mut self) -> Vec<BwSecond> {
         self.end();
         self.take()
     }
 
-    /// Ends the thread.
     fn end(&mut self) {
         self.closer.close();
         if let Some(thread) = self.thread.take() {
@@ -86,7 +85,7 @@ impl Drop for BwWatch {
     }
 }
 
-/// How long to wait for the first event; a tor under a CPU quota may be late.
+/// Longest wait for the first event; a tor under a CPU quota may be late.
 const FIRST_EVENT_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Reads events until the connection closes.

@@ -1,4 +1,4 @@
-//! Describes a network before it starts.
+//! Configuration of a network before its start.
 
 use std::collections::{BTreeMap, HashSet};
 use std::net::Ipv4Addr;
@@ -11,25 +11,25 @@ use crate::hosts::HostsPlan;
 use crate::keys;
 use crate::torrc::is_valid_interval;
 
-/// Describes one relay.
+/// Configuration of one relay.
 #[derive(Clone, Debug, Default)]
 pub struct RelayConfig {
-    /// Its nickname, 1 to 19 letters and digits.
+    /// Nickname, 1 to 19 letters and digits.
     pub nickname: String,
-    /// The program; the network's if not said.
+    /// Program; default: the network's.
     pub tor: Option<PathBuf>,
-    /// Its `BandwidthRate` and `BandwidthBurst` in bytes per second; tor wants 75 kB/s or more.
+    /// `BandwidthRate` and `BandwidthBurst` in bytes per second; tor requires at least 75 kB/s.
     pub bandwidth_rate: Option<u64>,
     /// Whether it is an exit.
     pub exit: bool,
-    /// Whether it has a SocksPort: a client that runs a relay.
+    /// Whether it has a SocksPort, so that it is also a client.
     pub has_socks_port: bool,
-    /// Its bandwidth in the authorities' bandwidth file, in kB/s; the file exists only if a relay
+    /// Bandwidth in the authorities' bandwidth file, in kB/s. The file exists only if some relay
     /// has one.
     pub measured_kbytes_per_sec: Option<u64>,
-    /// Its address, of 127.0.0.0/8; 127.0.0.1 if not said.
+    /// Address in 127.0.0.0/8; default: 127.0.0.1.
     pub address: Option<Ipv4Addr>,
-    /// Further lines for its torrc.
+    /// More lines for its torrc.
     pub torrc: Vec<String>,
 }
 
@@ -46,14 +46,14 @@ impl RelayConfig {
         Self { exit: true, ..Self::middle(nickname) }
     }
 
-    /// Runs this program instead of the network's tor, a patched one for instance.
+    /// Runs this program instead of the network's tor, such as a patched one.
     #[must_use]
     pub fn tor(mut self, program: impl Into<PathBuf>) -> Self {
         self.tor = Some(program.into());
         self
     }
 
-    /// Limits it to this many bytes per second in each direction.
+    /// Limits it to this rate in each direction, in bytes per second.
     #[must_use]
     pub fn bandwidth_rate(mut self, bytes_per_sec: u64) -> Self {
         self.bandwidth_rate = Some(bytes_per_sec);
@@ -67,15 +67,15 @@ impl RelayConfig {
         self
     }
 
-    /// Has the authorities vote for it with this bandwidth, in kB/s; the consensus has it if there
-    /// are three authorities.
+    /// Sets its bandwidth in the authorities' votes, in kB/s. The consensus uses it only with three
+    /// authorities.
     #[must_use]
     pub fn measured(mut self, kbytes_per_sec: u64) -> Self {
         self.measured_kbytes_per_sec = Some(kbytes_per_sec);
         self
     }
 
-    /// Has it at an address of its own, of 127.0.0.0/8.
+    /// Gives it its own address in 127.0.0.0/8.
     #[must_use]
     pub fn address(mut self, address: Ipv4Addr) -> Self {
         self.address = Some(address);
@@ -90,28 +90,28 @@ impl RelayConfig {
     }
 }
 
-/// Describes one arti-relay of a network whose nodes have hosts.
+/// Configuration of one arti-relay, in a network whose nodes have hosts.
 #[derive(Clone, Debug)]
 pub struct ArtiRelayConfig {
-    /// Its name and its host's, 1 to 19 letters and digits.
+    /// Name of the node and its host, 1 to 19 letters and digits.
     pub nickname: String,
-    /// The program.
+    /// Path of the program.
     pub program: PathBuf,
-    /// Further whole sections of its configuration, in TOML.
+    /// More sections of its configuration, in TOML.
     pub sections: String,
-    /// Threads of its runtime; 0 for as many as the machine has cores.
+    /// Threads of its runtime; 0 for one per core of the machine.
     pub threads: usize,
 }
 
 impl ArtiRelayConfig {
-    /// An arti-relay of this program, without further sections.
+    /// An arti-relay that runs this program, without more sections.
     #[must_use]
     pub fn new(nickname: impl Into<String>, program: impl Into<PathBuf>) -> Self {
         let (nickname, program) = (nickname.into(), program.into());
         Self { nickname, program, sections: String::new(), threads: 0 }
     }
 
-    /// Adds whole sections to its configuration.
+    /// Adds sections to its configuration.
     #[must_use]
     pub fn sections(mut self, sections: &str) -> Self {
         self.sections.push_str(sections);
@@ -119,47 +119,47 @@ impl ArtiRelayConfig {
     }
 }
 
-/// Describes a network; [`NetworkBuilder::start`] starts it.
+/// Configuration of a network; [`NetworkBuilder::start`] starts it.
 ///
-/// Nodes are called `auth0`, `middle0`, `exit0`, `client0` and so on, or as [`RelayConfig`] says.
+/// Nodes are named `auth0`, `middle0`, `exit0`, `client0` and so on, or as [`RelayConfig`] says.
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct NetworkBuilder {
-    /// The program of all nodes without one of their own.
+    /// Program of nodes without their own.
     pub(crate) tor: PathBuf,
-    /// How many authorities.
+    /// Number of authorities.
     pub(crate) authorities: usize,
     pub(crate) relays: Vec<RelayConfig>,
     pub(crate) arti_relays: Vec<ArtiRelayConfig>,
-    /// How many clients.
+    /// Number of clients.
     pub(crate) clients: usize,
-    /// Lines for all nodes.
+    /// Torrc lines of all nodes.
     pub(crate) torrc: Vec<String>,
-    /// Lines for authorities.
+    /// Torrc lines of authorities.
     pub(crate) authority_torrc: Vec<String>,
-    /// Lines for one authority, by its number.
+    /// Torrc lines by number of the authority.
     pub(crate) lines_of_authority: Vec<(usize, String)>,
-    /// Lines for clients.
+    /// Torrc lines of clients.
     pub(crate) client_torrc: Vec<String>,
-    /// Lines for one client, by its number.
+    /// Torrc lines by number of the client.
     pub(crate) lines_of_client: Vec<(usize, String)>,
-    /// The address of the first node, if each has one of its own.
+    /// Address of the first node, if each node has its own.
     first_address: Option<Ipv4Addr>,
-    /// Parameters of the consensus.
+    /// Consensus parameters.
     pub(crate) params: Vec<(String, i64)>,
-    /// Time from one consensus to the next.
+    /// Time between consensuses.
     pub(crate) voting_interval: Duration,
-    /// The core of nodes that are not in `cores`.
+    /// Core of nodes that are not in `cores`.
     core: Option<usize>,
-    /// The core of some nodes, by name.
+    /// Cores by node name.
     cores: BTreeMap<String, usize>,
-    /// Whether the directory stays.
+    /// Whether the directory is kept at the end.
     pub(crate) keeps_dir: bool,
-    /// Where the directory is made.
+    /// Parent of the network's directory.
     pub(crate) temp_dir: PathBuf,
-    /// What is between nodes, if not this machine's loopback.
+    /// Emulated hosts; `None` for loopback.
     pub(crate) hosts: Option<HostsPlan>,
-    /// Requests for its end while it starts.
+    /// Interrupts the start.
     pub(crate) ending: Ending,
 }
 
@@ -190,7 +190,7 @@ impl Default for NetworkBuilder {
 }
 
 impl NetworkBuilder {
-    /// Has this many authorities, 1 to 3; 1 if not said.
+    /// Sets the number of authorities, 1 to 3; default: 1.
     pub fn authorities(self, authorities: usize) -> Self {
         Self { authorities, ..self }
     }
@@ -207,32 +207,32 @@ impl NetworkBuilder {
         self
     }
 
-    /// Adds relays `exit0`, `exit1` and so on, which are exits.
+    /// Adds exits `exit0`, `exit1` and so on.
     pub fn exits(mut self, count: usize) -> Self {
         self.relays.extend((0..count).map(|n| RelayConfig::exit(format!("exit{n}"))));
         self
     }
 
     /// Adds an arti-relay, which bootstraps from the authorities. Nodes must have
-    /// [hosts](Self::hosts): arti-relay refuses loopback and private addresses. It uploads no
-    /// descriptor (0.47), so the consensus does not list it.
+    /// [hosts](Self::hosts), as arti-relay refuses loopback and private addresses. arti-relay 0.47
+    /// uploads no descriptor, so the consensus does not list it.
     pub fn arti_relay(mut self, relay: ArtiRelayConfig) -> Self {
         self.arti_relays.push(relay);
         self
     }
 
-    /// Has this many clients, `client0` and so on; none if not said.
+    /// Sets the number of clients `client0` and so on; default: 0.
     pub fn clients(self, clients: usize) -> Self {
         Self { clients, ..self }
     }
 
-    /// Runs this tor in all nodes that have no program of their own.
+    /// Runs this tor in all nodes without their own program.
     pub fn tor(mut self, program: impl Into<PathBuf>) -> Self {
         self.tor = program.into();
         self
     }
 
-    /// Adds a line to the torrc of all nodes. It wins over the network's own lines.
+    /// Adds a line to the torrc of all nodes. It overrides the network's own lines.
     pub fn torrc(mut self, line: impl Into<String>) -> Self {
         self.torrc.push(line.into());
         self
@@ -244,7 +244,7 @@ impl NetworkBuilder {
         self
     }
 
-    /// Adds a line to the torrc of the authority with this number, from 0.
+    /// Adds a line to the torrc of the authority of this number, counted from 0.
     pub fn torrc_of_authority(mut self, number: usize, line: impl Into<String>) -> Self {
         self.lines_of_authority.push((number, line.into()));
         self
@@ -256,87 +256,84 @@ impl NetworkBuilder {
         self
     }
 
-    /// Adds a line to the torrc of the client with this number, from 0.
+    /// Adds a line to the torrc of the client of this number, counted from 0.
     pub fn torrc_of_client(mut self, number: usize, line: impl Into<String>) -> Self {
         self.lines_of_client.push((number, line.into()));
         self
     }
 
-    /// Gives each node an address of its own, from this one on: authorities, relays, clients. The
-    /// namespace that this process is in must have them ([`crate::net::Namespace::own_network`]).
+    /// Gives each authority, relay and client its own address, counted up from `first`. The
+    /// namespace of this process must have them ([`crate::net::Namespace::own_network`]).
     pub fn addresses_from(self, first: Ipv4Addr) -> Self {
         Self { first_address: Some(first), ..self }
     }
 
-    /// Sets a parameter of the consensus.
+    /// Sets a consensus parameter.
     pub fn consensus_param(mut self, name: impl Into<String>, value: i64) -> Self {
         self.params.push((name.into(), value));
         self
     }
 
-    /// Time from one consensus to the next, 10 s if not said.
+    /// Time between consensuses; default: 10 s.
     ///
-    /// Whole seconds from 10 to 1800 that divide 1800; the first consensus does not wait for it.
+    /// Whole seconds from 10 to 1800 that divide 1800. The first consensus does not wait for it.
     pub fn voting_interval(self, voting_interval: Duration) -> Self {
         Self { voting_interval, ..self }
     }
 
-    /// Lets all nodes run on this core only.
+    /// Pins all nodes to this core.
     pub fn core(self, core: usize) -> Self {
         Self { core: Some(core), ..self }
     }
 
-    /// Lets the node of this name run on this core only.
+    /// Pins the node of this name to this core.
     pub fn core_of(mut self, name: impl Into<String>, core: usize) -> Self {
         self.cores.insert(name.into(), core);
         self
     }
 
-    /// Keeps the network's directory, to look at the logs.
+    /// Keeps the network's directory, with the logs.
     ///
-    /// So does the environment variable `FF_LAB_KEEP`.
+    /// The environment variable `FF_LAB_KEEP` does the same.
     pub fn keep_dir(self, keeps_dir: bool) -> Self {
         Self { keeps_dir, ..self }
     }
 
-    /// Makes the network's directory below this one instead of `TMPDIR`.
+    /// Creates the network's directory in this one instead of `TMPDIR`.
     pub fn temp_dir(self, temp_dir: impl Into<PathBuf>) -> Self {
         Self { temp_dir: temp_dir.into(), ..self }
     }
 
-    /// Has each node in a network namespace with an address of its own, joined by emulated links.
-    /// Needs root.
+    /// Puts each node in a network namespace with its own address, joined by emulated links. Needs
+    /// root.
     pub fn hosts(self, plan: HostsPlan) -> Self {
         Self { hosts: Some(plan), ..self }
     }
 
-    /// Gives the start up, and everything else that waits for nodes, when this is asked to end.
+    /// Interrupts the start, and other waits for nodes, when `ending` is asked for.
     pub fn ending(self, ending: &Ending) -> Self {
         Self { ending: ending.clone(), ..self }
     }
 
-    /// The core for the node of this name.
     pub(crate) fn core_for(&self, name: &str) -> Option<usize> {
         self.cores.get(name).copied().or(self.core)
     }
 
-    /// The address of the node with this number, if each has one of its own.
+    /// The address of the node of this number, if each node has its own.
     pub(crate) fn address_of(&self, number: usize) -> Option<Ipv4Addr> {
         let number = u32::try_from(number).ok()?;
         Some(Ipv4Addr::from_bits(self.first_address?.to_bits().saturating_add(number)))
     }
 
-    /// Whether authorities have a bandwidth file.
     pub(crate) fn has_bandwidth_file(&self) -> bool {
         self.relays.iter().any(|relay| relay.measured_kbytes_per_sec.is_some())
     }
 
-    /// The voting interval in seconds.
     pub(crate) fn interval_secs(&self) -> u64 {
         self.voting_interval.as_secs()
     }
 
-    /// Finds what cannot work before anything is started.
+    /// Rejects configurations that cannot work.
     pub(crate) fn check(&self) -> Result<()> {
         let mut names = HashSet::new();
         let arti_relays = self.arti_relays.iter().map(|relay| relay.nickname.as_str());
@@ -383,7 +380,7 @@ impl NetworkBuilder {
         if let Some(address) = addresses.find(|address| !address.is_loopback()) {
             return misuse(format!("{address} is not in 127.0.0.0/8"));
         }
-        // Authorities are relays as well, so that 2 others make a path of 3.
+        // Authorities are relays too, so 2 more are enough for a path of 3.
         if self.clients > 0
             && (self.authorities + self.relays.len() < 3 || !self.relays.iter().any(|r| r.exit))
         {
@@ -397,7 +394,6 @@ impl NetworkBuilder {
     }
 }
 
-/// The error of a network that cannot work.
 fn misuse(why: String) -> Result<()> {
     Err(Error::Misuse(why))
 }

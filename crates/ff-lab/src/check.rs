@@ -1,5 +1,5 @@
-//! What the emulator does on this machine: sets delays, rates and losses, and measures them with
-//! real UDP and TCP.
+//! Checks the emulator on this machine: sets delays, rates and losses and measures them with real
+//! UDP and TCP.
 
 mod arrival;
 mod case;
@@ -17,60 +17,60 @@ use crate::net::{LatenessReport, Report};
 
 use self::case::{Case, Found};
 
-/// So often a run is done that says nothing, since the machine held the emulator up.
+/// Attempts per case while the machine delays the emulator so much that its results are invalid.
 const ATTEMPTS: u32 = 5;
 
-/// How to check.
+/// Options of the check.
 #[derive(Clone, Copy, Debug)]
 pub struct CheckPlan {
-    /// Fewer and shorter runs.
+    /// Make fewer and shorter runs.
     pub short: bool,
-    /// Keep all cores busy meanwhile.
+    /// Keep all cores busy during the check.
     pub busy: bool,
-    /// Where all chance comes from.
+    /// Random seed.
     pub seed: u64,
 }
 
-/// What was set and what was measured.
+/// One figure as set and as measured.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
-    /// What, with its unit.
+    /// The figure's name, with its unit.
     pub what: String,
-    /// As it was set.
+    /// Value set.
     pub set: f64,
-    /// As it was measured.
+    /// Value measured.
     pub measured: f64,
-    /// The least that may be measured.
+    /// Lower bound of `measured`.
     pub at_least: f64,
-    /// The most.
+    /// Upper bound of `measured`.
     pub at_most: f64,
-    /// Whether it is between them and the emulator was not too late.
+    /// Whether `measured` is within its bounds and the emulator was not too late.
     pub is_within: bool,
-    /// Whether the machine held the emulator up, so that what is out of bounds may be the
-    /// machine's.
+    /// Whether the machine delayed the emulator so much that a result out of bounds may be its
+    /// fault.
     pub is_held_up: bool,
-    /// How late the emulator was.
+    /// Lateness of the emulator.
     pub lateness: LatenessReport,
-    /// Packets that the sender's device lost before the emulator could read them.
+    /// Packets that the sender's device dropped before the emulator read them.
     pub device_overflowed: u64,
-    /// How often it was tried.
+    /// Number of attempts.
     pub attempts: u32,
 }
 
-/// All that was checked.
+/// Result of the check.
 #[derive(Clone, Debug, Serialize)]
 pub struct Check {
     /// Whether the emulator had SCHED_FIFO in all runs.
     pub is_real_time: bool,
-    /// How many threads kept cores busy.
+    /// Number of threads that kept cores busy.
     pub busy_threads: usize,
-    /// What was measured.
+    /// The figures measured.
     pub rows: Vec<Row>,
-    /// Whether all is within its bounds.
+    /// Whether all rows are within their bounds.
     pub is_within: bool,
 }
 
-/// Checks, and calls `on_row` with each row as it comes. Needs root.
+/// Runs the check and calls `on_row` with each row when it is ready. Needs root.
 pub fn check(plan: CheckPlan, mut on_row: impl FnMut(&Row)) -> Result<Check> {
     let busy = plan.busy.then(Busy::start);
     let mut check = Check {
@@ -112,27 +112,25 @@ pub fn check(plan: CheckPlan, mut on_row: impl FnMut(&Row)) -> Result<Check> {
     Ok(check)
 }
 
-/// Whether the machine may have made what was found, so that it says nothing.
+/// Whether the figure is invalid because the machine may have delayed the emulator.
 fn is_held_up(found: &Found, report: &Report) -> bool {
     let overflowed = report.drops.device_overflowed;
     is_too_late(found, report)
         || (!found.is_between() && found.may_be_stopped(&report.lateness, overflowed))
 }
 
-/// Whether packets were too late for what was found to count.
+/// Whether packets were too late for the figure to be valid.
 fn is_too_late(found: &Found, report: &Report) -> bool {
     found.needs_time() && report.lateness.is_too_late
 }
 
-/// Threads that do nothing, as fast as they can: one a core.
+/// Threads in busy loops, one per core.
 struct Busy {
-    /// Ends them.
     stop: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
 }
 
 impl Busy {
-    /// Keeps all cores busy from now on.
     fn start() -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let spin = |_| {

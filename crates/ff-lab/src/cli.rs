@@ -16,12 +16,12 @@ use self::up::UpArgs;
 #[derive(Debug, Parser)]
 #[command(name = "ff-lab", version)]
 pub struct Cli {
-    /// What to do.
+    /// The command.
     #[command(subcommand)]
     pub command: Command,
 }
 
-/// What to do.
+/// Commands of `ff-lab`.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Start a private Tor network that runs until Ctrl-C.

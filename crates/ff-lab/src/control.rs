@@ -1,12 +1,12 @@
 //! A client of tor's control port, over the Unix socket in a node's directory.
 //!
 //! ```text
-//!   Control::command ──▶ tor ──▶ Reply           the answer; events before it are put aside
+//!   Control::command ──▶ tor ──▶ Reply           events that arrive before the reply are queued
 //!   Control::subscribe                           then:
-//!   Control::next_event ◀── put aside, or the socket
+//!   Control::next_event ◀── the queue, or the socket
 //! ```
 //!
-//! A connection belongs to one thread; open one for each purpose, they cost tor next to nothing.
+//! A connection belongs to one thread. Open one for each purpose: they cost tor almost nothing.
 
 pub(crate) mod circuit;
 mod reply;
@@ -24,37 +24,37 @@ pub use reply::{Event, Reply, ReplyLine};
 
 use crate::error::{Error, Result};
 
-/// A control connection, authenticated.
+/// An authenticated control connection.
 #[derive(Debug)]
 pub struct Control {
     socket: UnixStream,
-    /// What came from it and is not a whole message yet.
+    /// Bytes received that do not make a whole message yet.
     received: Vec<u8>,
-    /// Events that came while a reply was awaited.
+    /// Events that arrived while a reply was awaited.
     events: VecDeque<Event>,
-    /// The events subscribed to, without those of `circuit`.
+    /// Events subscribed to, without those that `circuit` adds.
     subscribed: Vec<String>,
 }
 
 impl Control {
-    /// How long a tor may take to reply. It is single-threaded and may be in the middle of a vote,
-    /// stopped by a quota, or one of many on a core.
+    /// Longest wait for a reply. tor has one thread, which may be busy with a vote, stopped by a
+    /// quota or share its core.
     pub const REPLY_TIMEOUT: Duration = Duration::from_secs(60);
 
-    /// Connects to the control socket in this directory, and authenticates.
+    /// Connects to the control socket in this directory and authenticates.
     ///
     /// # Errors
-    /// When the socket does not exist, or tor does not accept us.
+    /// If the socket does not exist or tor refuses authentication.
     pub fn open(dir: &Path) -> Result<Self> {
         let path = dir.join(SOCKET);
         let socket = UnixStream::connect(&path)
             .map_err(Error::io(format!("connect to {}", path.display())))?;
-        // A tor that is stopped reads nothing.
+        // A stopped tor does not read.
         let set = socket.set_write_timeout(Some(Self::REPLY_TIMEOUT));
         set.map_err(Error::io(format!("set up {}", path.display())))?;
         let (received, events) = (Vec::new(), VecDeque::new());
         let mut control = Self { socket, received, events, subscribed: Vec::new() };
-        // The directory's mode is authentication enough, unless a test asks for more.
+        // The directory's mode protects the socket; tests may ask for a cookie too.
         let cookie = fs::read(dir.join("control_auth_cookie")).unwrap_or_default();
         control.command(format!("AUTHENTICATE {}", hex::encode(cookie)).trim_end())?;
         Ok(control)
@@ -63,13 +63,13 @@ impl Control {
     /// Sends a command and waits for its reply.
     ///
     /// # Errors
-    /// [`Error::Refused`] if the reply's code is not one of success, and those of the connection.
+    /// [`Error::Refused`] if the reply's code is not a success, and errors of the connection.
     pub fn command(&mut self, line: &str) -> Result<Reply> {
         self.send(line)?;
         self.reply_to(line)
     }
 
-    /// The value that `GETINFO` has for a key.
+    /// Value of a key of `GETINFO`.
     ///
     /// # Errors
     /// As [`Self::command`].
@@ -79,7 +79,7 @@ impl Control {
         value.ok_or_else(|| Error::Control(format!("no {key} in {reply:?}")))
     }
 
-    /// The value of an option; of a list, the first. `None` if it has its default.
+    /// Value of an option, the first value of a list, or `None` if it has its default.
     ///
     /// # Errors
     /// As [`Self::command`].
@@ -97,7 +97,7 @@ impl Control {
         self.command(&format!("SETCONF {option}=\"{value}\"")).map(drop)
     }
 
-    /// Asks for these kinds of events, such as `BW`, instead of those before.
+    /// Subscribes to these kinds of events, such as `BW`, instead of earlier ones.
     ///
     /// # Errors
     /// As [`Self::command`].
@@ -107,7 +107,7 @@ impl Control {
         Ok(())
     }
 
-    /// The next event; `None` if there is none for this long.
+    /// Waits for the next event; `None` after `timeout`.
     ///
     /// # Errors
     /// [`Error::Control`] if the connection closed, as it does when tor ends.
@@ -124,14 +124,14 @@ impl Control {
         Ok(None)
     }
 
-    /// Adds kinds of events to those subscribed to.
+    /// Subscribes to more kinds of events.
     fn subscribe_also(&mut self, events: &[&str]) -> Result<()> {
         let mut all = self.subscribed.clone();
         all.extend(events.iter().map(|&event| event.to_owned()));
         self.command(&format!("SETEVENTS {}", all.join(" "))).map(drop)
     }
 
-    /// Goes back to the events that [`Self::subscribe`] asked for.
+    /// Restores the subscription of [`Self::subscribe`].
     fn subscribe_as_before(&mut self) -> Result<()> {
         let line = format!("SETEVENTS {}", self.subscribed.join(" "));
         self.command(line.trim_end())?;
@@ -139,13 +139,12 @@ impl Control {
         Ok(())
     }
 
-    /// Another handle of the socket, to end a wait in [`Self::next_event`] with.
+    /// A handle that can interrupt [`Self::next_event`].
     pub(crate) fn closer(&self) -> Result<Closer> {
         let socket = self.socket.try_clone().map_err(Error::io("duplicate a control socket"))?;
         Ok(Closer(socket))
     }
 
-    /// Sends a command.
     fn send(&mut self, line: &str) -> Result<()> {
         let name = line.split(' ').next().unwrap_or_default();
         let sent = self.socket.write_all(format!("{line}\r\n").as_bytes());
@@ -174,9 +173,9 @@ impl Control {
         Err(Error::Timeout { what, after: Self::REPLY_TIMEOUT, detail: String::new() })
     }
 
-    /// The next message, of either sort; `None` at the deadline.
+    /// Next reply or event; `None` at the deadline.
     fn next_message(&mut self, deadline: Instant) -> Result<Option<Reply>> {
-        // Without the end of a line, what has come is not taken apart again.
+        // Parse again only once another line has ended.
         let mut has_line = true;
         loop {
             if has_line && let Some((reply, length)) = Reply::parse(&self.received)? {
@@ -196,7 +195,7 @@ impl Control {
         }
     }
 
-    /// Reads what there is, waiting for it if need be; false if nothing came in time.
+    /// Reads what has arrived, or waits for it; false after `timeout`.
     fn receive(&mut self, timeout: Duration) -> Result<bool> {
         let lost = |error| Error::Control(format!("reading: {error}"));
         self.socket.set_read_timeout(Some(timeout)).map_err(lost)?;
@@ -208,19 +207,18 @@ impl Control {
                 Ok(true)
             }
             Err(error) if is_timeout(error.kind()) => Ok(false),
-            // A signal; there may be something now.
+            // Interrupted by a signal; bytes may have arrived.
             Err(error) if error.kind() == ErrorKind::Interrupted => Ok(true),
             Err(error) => Err(lost(error)),
         }
     }
 }
 
-/// Ends the waiting of a [`Control`] in another thread.
+/// Interrupts a [`Control`] that waits in another thread.
 #[derive(Debug)]
 pub(crate) struct Closer(UnixStream);
 
 impl Closer {
-    /// Closes the connection.
     pub(crate) fn close(&self) {
         let _ = self.0.shutdown(Shutdown::Both);
     }
@@ -229,15 +227,13 @@ impl Closer {
 /// Name of the control socket in a node's directory.
 pub(crate) const SOCKET: &str = "control";
 
-/// Code of an event.
 const EVENT: u16 = 650;
 
-/// The longest message, in bytes: the relays of a network of 50,000 (`ns/all`) are shorter.
+/// Longest message in bytes. `ns/all` of a network of 50,000 relays is shorter.
 const MOST_BYTES: usize = 16 << 20;
-/// The number of events that may come before a reply: more than tor sends in the time that a reply may take.
+/// Most events queued before a reply: more than tor sends within `REPLY_TIMEOUT`.
 const MOST_EVENTS: usize = 100_000;
 
-/// Whether a read ended because nothing came.
 fn is_timeout(kind: ErrorKind) -> bool {
     matches!(kind, ErrorKind::WouldBlock | ErrorKind::TimedOut)
 }
@@ -249,8 +245,7 @@ mod tests {
 
     use super::*;
 
-    /// What comes of a connection to a tor that sends this again and again until the connection is
-    /// closed.
+    /// The error of a connection to a tor that repeats `text` until the connection is closed.
     fn told(text: &'static [u8]) -> String {
         let dir = tempfile::tempdir().expect("a directory");
         let listener = UnixListener::bind(dir.path().join(SOCKET)).expect("a socket");

@@ -1,4 +1,4 @@
-//! Votes and consensuses: how to get them from an authority, and what they say of relays.
+//! Fetches votes and consensuses from an authority and parses their relays.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -7,27 +7,27 @@ use std::time::Duration;
 
 use base64ct::{Base64Unpadded, Encoding};
 
-/// What a vote or a consensus says of one relay.
+/// One relay in a vote or consensus.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RelayStatus {
-    /// Its nickname.
+    /// Nickname.
     pub nickname: String,
-    /// Its RSA fingerprint, 40 upper-case hex digits.
+    /// RSA fingerprint, 40 upper-case hexadecimal digits.
     pub fingerprint: String,
-    /// Its flags, such as `Running`.
+    /// Flags, such as `Running`.
     pub flags: Vec<String>,
-    /// The numbers of its `w` line, such as `Bandwidth` (kB/s), `Measured`, `Unmeasured`.
+    /// Numbers of the `w` line, such as `Bandwidth` (kB/s), `Measured`, `Unmeasured`.
     pub weights: BTreeMap<String, u64>,
 }
 
 impl RelayStatus {
-    /// Whether it has this flag.
+    /// Whether the relay has this flag.
     #[must_use]
     pub fn has_flag(&self, flag: &str) -> bool {
         self.flags.iter().any(|other| other == flag)
     }
 
-    /// Begins with the words of an `r` line.
+    /// Parses the words of an `r` line.
     fn begin(words: &[&str]) -> Option<Self> {
         let [nickname, identity, ..] = words else { return None };
         Some(Self {
@@ -39,7 +39,7 @@ impl RelayStatus {
     }
 }
 
-/// The relays of a vote or consensus.
+/// Parses the relays of a vote or consensus.
 #[must_use]
 pub fn relay_statuses(document: &str) -> Vec<RelayStatus> {
     let mut relays: Vec<RelayStatus> = Vec::new();
@@ -61,28 +61,28 @@ pub fn relay_statuses(document: &str) -> Vec<RelayStatus> {
     relays
 }
 
-/// Takes `Bandwidth=20` apart.
+/// Parses `Bandwidth=20`.
 fn weight(word: &str) -> Option<(String, u64)> {
     let (key, value) = word.split_once('=')?;
     Some((key.to_owned(), value.parse().ok()?))
 }
 
-/// How long an authority may take to answer.
+/// Longest wait for an authority's answer.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Gets a document from an authority's DirPort; why not, in words, if there is none.
+/// Fetches a document from an authority's DirPort; the error is the reason in words.
 pub(crate) fn get(dir_port: SocketAddr, path: &str) -> Result<String, String> {
     ask(dir_port, &format!("GET {path} HTTP/1.0\r\n\r\n"))
 }
 
-/// Gives an authority a relay's descriptor; why it does not take it, in words.
+/// Uploads a relay's descriptor to an authority; the error is the reason in words.
 pub(crate) fn upload(dir_port: SocketAddr, descriptor: &str) -> Result<(), String> {
     let length = descriptor.len();
     let request = format!("POST /tor/ HTTP/1.0\r\nContent-Length: {length}\r\n\r\n{descriptor}");
     ask(dir_port, &request).map(drop)
 }
 
-/// Sends a request; the answer's content.
+/// Sends a request and returns the body of the response.
 fn ask(dir_port: SocketAddr, request: &str) -> Result<String, String> {
     let fetch = || {
         let mut socket = TcpStream::connect(dir_port)?;

@@ -1,4 +1,4 @@
-//! Downloads through a client, on circuits through relays of the test's choice.
+//! Downloads through a client, on circuits through given relays.
 //!
 //! ```text
 //!   Source ◀── exit ◀── ... ◀── first relay ◀── client ◀── SOCKS ── Downloads
@@ -6,9 +6,9 @@
 //!                                                 └──── control ───────┘ ATTACHSTREAM
 //! ```
 //!
-//! [`open`] builds the circuits, opens the streams and attaches them; a thread ([`reader`]) then
-//! reads from all of them and counts. While streams are being opened, the client leaves every new
-//! stream to the controller, so other users of its SocksPort have to wait for that moment.
+//! [`open`] builds the circuits, opens the streams and attaches them; then one thread ([`reader`])
+//! reads all streams and counts bytes. While streams are being opened, the client leaves every new
+//! stream to the controller, so other users of its SocksPort have to wait.
 
 mod open;
 mod reader;
@@ -23,21 +23,21 @@ use crate::source::SourceServer;
 use open::Circuits;
 use reader::Counters;
 
-/// What to download through which relays.
+/// A download: its path, streams and size.
 #[derive(Clone, Debug)]
 pub struct DownloadPlan {
-    /// RSA fingerprints of the relays, the first hop first.
+    /// RSA fingerprints of the relays, first hop first.
     path: Vec<String>,
-    /// How many streams.
+    /// Number of streams.
     streams: usize,
-    /// How many circuits they share; one for each if not said.
+    /// Number of circuits they share; default: one per stream.
     circuits: Option<usize>,
-    /// How much each stream downloads; without end if not said.
+    /// Bytes per stream; default: endless.
     bytes_each: Option<u64>,
 }
 
 impl DownloadPlan {
-    /// One endless stream through these relays, the first hop first; the last must be an exit.
+    /// One endless stream through these relays, first hop first; the last must be an exit.
     ///
     /// # Panics
     /// If one of them is a client.
@@ -47,38 +47,38 @@ impl DownloadPlan {
         Self { path, streams: 1, circuits: None, bytes_each: None }
     }
 
-    /// How many streams; 1 if not said.
+    /// Number of streams; default: 1.
     #[must_use]
     pub fn streams(self, streams: usize) -> Self {
         Self { streams, ..self }
     }
 
-    /// How many circuits the streams share; if not said, each has one of its own.
+    /// Number of circuits that the streams share; default: one per stream.
     #[must_use]
     pub fn circuits(self, circuits: usize) -> Self {
         Self { circuits: Some(circuits), ..self }
     }
 
-    /// How much each stream downloads; if not said, it goes on until the end of [`RunningDownloads`].
+    /// Bytes per stream; default: until [`RunningDownloads`] is dropped.
     #[must_use]
     pub fn bytes_each(self, bytes: u64) -> Self {
         Self { bytes_each: Some(bytes), ..self }
     }
 }
 
-/// Running downloads; dropping it closes the streams and their circuits.
+/// Running downloads; dropping them closes the streams and their circuits.
 #[derive(Debug)]
 pub struct RunningDownloads {
-    /// What the thread counts.
+    /// Counters of the reading thread.
     counters: Arc<Counters>,
-    /// The thread that reads.
+    /// The reading thread.
     reader: Option<JoinHandle<()>>,
-    /// The circuits; closed last.
+    /// Closed last.
     _circuits: Circuits,
 }
 
 impl RunningDownloads {
-    /// Opens the streams of a plan through a client and begins to read.
+    /// Opens the streams of a plan through a client and starts to read.
     pub(crate) fn start(client: &Node, plan: &DownloadPlan, source: &SourceServer) -> Result<Self> {
         let (streams, circuits) = open::open(client, plan, source.addr())?;
         let counters = Arc::new(Counters::new(streams.len()));
@@ -91,32 +91,32 @@ impl RunningDownloads {
         Ok(Self { counters, reader: Some(reader), _circuits: circuits })
     }
 
-    /// Bytes received so far on all streams.
+    /// Bytes received on all streams.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.per_stream_bytes().iter().sum()
     }
 
-    /// Bytes received so far on each stream.
+    /// Bytes received on each stream.
     #[must_use]
     pub fn per_stream_bytes(&self) -> Vec<u64> {
         self.counters.per_stream_bytes()
     }
 
-    /// How many streams are open still.
+    /// Number of open streams.
     #[must_use]
     pub fn alive(&self) -> usize {
         self.counters.alive()
     }
 
-    /// Why streams ended that should not have, in the order of their ends.
+    /// Errors of failed streams, in order of time.
     #[must_use]
     pub fn errors(&self) -> Vec<String> {
         let errors = self.counters.errors();
         errors.iter().map(|(stream, reason)| format!("stream {stream}: {reason}")).collect()
     }
 
-    /// Waits until every stream has all it asked for; the bytes received.
+    /// Waits until every stream is complete, and returns the bytes received.
     ///
     /// # Errors
     /// [`Error::Stream`] if a stream ended early, [`Error::Timeout`].

@@ -1,7 +1,7 @@
 //! Signals that ask a program to end its network.
 //!
-//! A program that a signal ends at once leaves its processes to end by themselves, which takes some
-//! of them seconds. So a program that keeps a network hears of the signal here, ends its work, and
+//! If a signal ended the program at once, its processes would end by themselves, some of them only
+//! after seconds. So a program that runs a network learns of the signal here, ends its work and
 //! drops the network.
 
 use std::io;
@@ -17,21 +17,21 @@ use signal_hook::flag;
 
 use crate::error::{Error, Result};
 
-/// How often somebody who waits looks whether he is asked to end.
+/// How often a wait checks for a request to end.
 const LOOK: Duration = Duration::from_millis(50);
-/// What a shell adds to a signal's number, for the exit status of what it has ended.
+/// Exit status of a program ended by a signal, less the signal's number, as shells report it.
 const OF_SIGNALS: u8 = 128;
 
-/// Whether somebody has asked for the end; clones are the same one. The default never is.
+/// Whether a signal has asked for the end. Clones share their state; the default is never asked.
 #[derive(Clone, Debug, Default)]
 pub struct Ending(Arc<AtomicUsize>);
 
 impl Ending {
-    /// The signals that ask for it: SIGINT, SIGTERM, and SIGHUP, which comes when a terminal is
-    /// closed; unless that is ignored, as under `nohup`.
+    /// Signals that ask for the end: SIGINT, SIGTERM and, unless it is ignored as under `nohup`,
+    /// SIGHUP, which a closing terminal sends.
     ///
     /// # Errors
-    /// When the system does not say what is ignored.
+    /// If the set of ignored signals cannot be read.
     pub fn signals() -> io::Result<Vec<i32>> {
         let ignored = Process::myself().and_then(|process| process.status());
         let ignored = ignored.map_err(io::Error::other)?.sigign;
@@ -39,11 +39,11 @@ impl Ending {
         Ok([SIGINT, SIGTERM, SIGHUP].into_iter().filter(is_heard).collect())
     }
 
-    /// From now on [`Self::signals`] do not end this process, but are heard of here. A second one
-    /// ends it at once: a user who asks twice does not want to wait for an orderly end.
+    /// Catches [`Self::signals`] from now on. A second signal ends the process at once, for users
+    /// who do not want to wait for an orderly end.
     ///
     /// # Errors
-    /// When the system does not let it wait for signals.
+    /// If the handlers cannot be installed.
     pub fn of_signals() -> io::Result<Self> {
         let (ending, is_second) = (Self::default(), Arc::new(AtomicBool::new(false)));
         for signal in Self::signals()? {
@@ -56,19 +56,19 @@ impl Ending {
         Ok(ending)
     }
 
-    /// The number of the signal that has asked for it, if one has.
+    /// Number of the signal received, if any.
     #[must_use]
     pub fn signal(&self) -> Option<u8> {
         u8::try_from(self.0.load(Ordering::Relaxed)).ok().filter(|signal| *signal > 0)
     }
 
-    /// Whether one has.
+    /// Whether a signal was received.
     #[must_use]
     pub fn is_asked(&self) -> bool {
         self.signal().is_some()
     }
 
-    /// Fails if a signal has come; to be called before something is begun.
+    /// Fails if a signal was received; call it before starting work.
     ///
     /// # Errors
     /// [`Error::Ended`].
@@ -76,10 +76,10 @@ impl Ending {
         self.signal().map_or(Ok(()), |signal| Err(Error::Ended { signal }))
     }
 
-    /// Sleeps, but not longer than until somebody asks for the end.
+    /// Sleeps until `time` has passed or a signal is received.
     ///
     /// # Errors
-    /// [`Error::Ended`], if somebody has.
+    /// [`Error::Ended`] if a signal was received.
     pub fn sleep(&self, time: Duration) -> Result<()> {
         let until = Instant::now() + time;
         loop {
@@ -92,7 +92,7 @@ impl Ending {
         }
     }
 
-    /// The exit status of a program that a signal has ended, as shells have it.
+    /// Exit status of a program ended by a signal, as shells report it.
     #[must_use]
     pub fn exit_code(signal: u8) -> ExitCode {
         ExitCode::from(OF_SIGNALS.saturating_add(signal))

@@ -1,90 +1,90 @@
-//! What can go wrong with a private network. Every message says what to look at.
+//! Errors of private networks and emulated links. Messages say where to look.
 
 use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// What the functions of this crate return.
+/// Result with this crate's [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Why something with a private network did not work.
+/// Failure of a private network or an emulated link.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A program is not there or cannot be started.
+    /// A program is missing or cannot be started.
     #[error("cannot run {program:?}; is Debian's package `tor` installed?")]
     Program {
-        /// The program.
+        /// Path of the program.
         program: PathBuf,
         /// The system's error.
         source: io::Error,
     },
-    /// A program that makes keys failed.
+    /// A program that generates keys failed.
     #[error("{program:?} failed: {output}")]
     Keys {
-        /// The program.
+        /// Path of the program.
         program: PathBuf,
-        /// What it wrote.
+        /// Its output.
         output: String,
     },
-    /// A file, directory or socket of the network failed.
+    /// An operation on a file, directory or socket failed.
     #[error("failed to {what}")]
     Io {
-        /// What was being done, with the file's or the peer's name.
+        /// The operation, with the name of the file or peer.
         what: String,
         /// The system's error.
         source: io::Error,
     },
-    /// The path of a control socket does not fit into a socket address.
+    /// The path of a control socket is too long for a socket address.
     #[error("{path:?} is too long for a Unix socket (107 bytes); choose a shorter TMPDIR")]
     PathTooLong {
         /// The path.
         path: PathBuf,
     },
-    /// The system allows no network namespaces to who asks.
+    /// The caller may not create network namespaces.
     #[error("network namespaces and TUN devices need root (CAP_SYS_ADMIN and CAP_NET_ADMIN)")]
     NotRoot,
-    /// A device of this name is there already.
+    /// A device of this name exists already.
     #[error("a network device {device} exists already; is another lab running?")]
     DeviceInUse {
         /// Its name.
         device: String,
     },
-    /// A description of links cannot be used.
+    /// A profile of links is invalid.
     #[error("{file}: {what}")]
     Profile {
         /// The file, or the name of a built-in profile.
         file: String,
-        /// What is wrong, with the line or the key.
+        /// The problem, with its line or key.
         what: String,
     },
-    /// The network was described in a way that cannot work.
+    /// The configuration of the network cannot work.
     #[error("{0}")]
     Misuse(String),
-    /// A tor ended by itself.
+    /// A tor ended unexpectedly.
     #[error("{node} ended by itself ({status}); the end of its log:\n{log}")]
     Exited {
         /// The node's name.
         node: String,
-        /// How it ended.
+        /// Its exit status.
         status: String,
-        /// The last lines of its log and output.
+        /// Last lines of its log and output.
         log: String,
     },
-    /// A node is stopped, so it cannot do that.
+    /// The node is stopped.
     #[error("{node} is not running")]
     NotRunning {
         /// The node's name.
         node: String,
     },
-    /// Something did not happen in time.
+    /// A wait timed out.
     #[error("{what} within {after:?}{detail}")]
     Timeout {
-        /// What did not happen, as in "client0 did not bootstrap".
+        /// The event that did not happen, as in "client0 did not bootstrap".
         what: String,
-        /// How long it was waited for.
+        /// Length of the wait.
         after: Duration,
-        /// More to go by, such as the end of a log; empty or beginning with a separator.
+        /// Details such as the end of a log; empty, or beginning with a separator.
         detail: String,
     },
     /// A tor refused a command on its control port.
@@ -95,7 +95,7 @@ pub enum Error {
         /// The reply.
         reply: String,
     },
-    /// Something that is not the control protocol came from a control port, or it closed.
+    /// A control port closed, or sent something that is not the control protocol.
     #[error("the control connection failed: {0}")]
     Control(String),
     /// A circuit could not be built.
@@ -109,34 +109,34 @@ pub enum Error {
     /// A stream could not be opened, or ended before it had everything.
     #[error("stream {stream} of a download failed: {reason}")]
     Stream {
-        /// Which one, from 0.
+        /// Number of the stream, from 0.
         stream: usize,
-        /// Why.
+        /// Reason.
         reason: String,
     },
-    /// An authority did not provide the document.
+    /// An authority did not provide a document.
     #[error("{node} has no {path}: {reason}")]
     Directory {
-        /// The authority.
+        /// Name of the authority.
         node: String,
-        /// The path of the document.
+        /// Path of the document.
         path: String,
-        /// Why.
+        /// Reason.
         reason: String,
     },
-    /// Somebody wished it.
+    /// A signal asked for the end.
     #[error("ended by signal {signal}")]
     Ended {
-        /// Its number.
+        /// Number of the signal.
         signal: u8,
     },
-    /// A CPU quota cannot be set here.
+    /// A CPU quota cannot be set on this host.
     #[error("a CPU quota needs root and a writable `cpu` cgroup (version 1 or 2): {0}")]
     Quota(String),
 }
 
 impl Error {
-    /// Names what was being done when the system refused; for `map_err`.
+    /// Adds the operation to a system error; for `map_err`.
     pub(crate) fn io(what: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
         let what = what.into();
         move |source| Self::Io { what, source }

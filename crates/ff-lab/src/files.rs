@@ -1,4 +1,4 @@
-//! Files for people: whole or not at all.
+//! Writes files whole or not at all.
 
 use std::fs::{self, File, Permissions};
 use std::io::{self, Write};
@@ -7,16 +7,16 @@ use std::path::{Path, PathBuf};
 
 use tempfile::{Builder, NamedTempFile};
 
-/// Writes a file under another name and renames it, so that a reader sees the old content or all of
-/// `text`. A link to a file is followed. A path that is not a file, such as `/dev/stdout` and
-/// pipes, is written to, and stays as it is.
+/// Writes a temporary file and renames it, so that a reader sees the old content or all of `text`.
+/// Follows a link to a file. Writes directly to a path that is not a file, such as `/dev/stdout` or
+/// a pipe.
 ///
 /// # Errors
 /// The system's error.
 pub fn write_whole(path: &Path, text: &str) -> io::Result<()> {
     match place(path)? {
         Place::File(path) => {
-            // As the umask allows: by default, temporary files have mode 0600.
+            // The umask applies; by default, temporary files have mode 0600.
             let permissions = Permissions::from_mode(0o666);
             let mut file = Builder::new().permissions(permissions).tempfile_in(folder(&path))?;
             file.write_all(text.as_bytes())?;
@@ -27,8 +27,8 @@ pub fn write_whole(path: &Path, text: &str) -> io::Result<()> {
     }
 }
 
-/// Fails if [`write_whole`] would; to be called before long work. Pipes are not tried, as their
-/// reader would see the end of the pipe.
+/// Fails if [`write_whole`] would; call it before long work. Pipes are not tried, as their reader
+/// would see the end of the pipe.
 ///
 /// # Errors
 /// The system's error.
@@ -40,21 +40,21 @@ pub fn check_writable(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Where text goes.
+/// Kind of destination.
 enum Place {
-    /// A file, which may not be there yet.
+    /// A file, which may not exist yet.
     File(PathBuf),
-    /// A device, or what this process has open.
+    /// A device, or an open file of this process.
     Stream,
-    /// A pipe with a name.
+    /// A named pipe.
     Pipe,
 }
 
-/// What a process has open by these names. A file there has more in it than this text, so it counts
-/// as no file.
+/// Names of files that a process has open. Such a file has more content than this text, so it must
+/// not be replaced.
 const OPEN: [&str; 4] = ["/dev/stdout", "/dev/stderr", "/dev/fd", "/proc"];
 
-/// What is meant by a path.
+/// The destination that a path stands for.
 fn place(path: &Path) -> io::Result<Place> {
     if OPEN.iter().any(|open| path.starts_with(open)) {
         return Ok(Place::Stream);
@@ -74,12 +74,11 @@ fn place(path: &Path) -> io::Result<Place> {
     fs::canonicalize(path).map(Place::File)
 }
 
-/// Opens a path that is not a file.
+/// Opens a destination that is not a file.
 fn stream(path: &Path) -> io::Result<File> {
     File::options().append(true).open(path)
 }
 
-/// The folder that a file is in.
 fn folder(path: &Path) -> &Path {
     path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
@@ -136,7 +135,7 @@ mod tests {
         assert!(fs::metadata(&pipe).unwrap().file_type().is_fifo());
     }
 
-    /// A folder of files is one also where devices are.
+    /// A directory of files in memory is not a device.
     #[test]
     fn files_in_memory_are_files() {
         let dir = tempfile::tempdir_in("/dev/shm").unwrap();

@@ -1,4 +1,4 @@
-//! Nodes of a network in namespaces of their own, joined by emulated links.
+//! Nodes of a network in their own namespaces, joined by emulated links.
 
 mod delays;
 
@@ -14,24 +14,24 @@ use crate::profile::Profile;
 
 pub use delays::Delays;
 
-/// The host that downloads come from.
+/// Name of the host of the download server.
 pub(crate) const SOURCE: &str = "source";
 
-/// The most hosts of a lab: each has a network for itself.
+/// Most hosts of a lab: each has its own network.
 const MAX_HOSTS: usize = 250;
 
-/// Where the addresses of a lab's hosts are.
+/// Address range of a lab's hosts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Addresses {
-    /// In 10.0.0.0/8: each host has a /16 for itself, as relays of different operators do.
+    /// 10.0.0.0/8, a /16 for each host, as relays of different operators have.
     Private,
-    /// In [`NETWORK`](crate::NETWORK), which arti-relay accepts: each host has a /24 for itself.
+    /// [`NETWORK`](crate::NETWORK), which arti-relay accepts, a /24 for each host.
     ForTests,
 }
 
 impl Addresses {
-    /// The address of a host by its number, from 1: the first network is left free, because
-    /// 10.0.0.1 is an address of many other networks.
+    /// Address of the host of this number, from 1. The first network stays free, as 10.0.0.1 is an
+    /// address of many other networks.
     fn of(self, number: u8) -> Ipv4Addr {
         match self {
             Self::Private => Ipv4Addr::new(10, number, 0, 1),
@@ -39,7 +39,7 @@ impl Addresses {
         }
     }
 
-    /// The length of the prefix that all of them share.
+    /// Length of the prefix that all hosts share.
     fn prefix_bits(self) -> u8 {
         match self {
             Self::Private => 8,
@@ -48,32 +48,30 @@ impl Addresses {
     }
 }
 
-/// What is between a network's nodes.
+/// Links and delays between a network's nodes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HostsPlan {
     /// Access links by node name (`auth0`, a relay's nickname, `client0`, `source`).
     pub links: BTreeMap<String, Profile>,
-    /// The access link of all other nodes; none has limits if not said.
+    /// Access link of all other nodes; default: no limits.
     pub link: Option<Profile>,
     /// One-way delays between access links.
     pub delays: Delays,
-    /// Further hosts without a node, for programs that are to reach the network from a place of
-    /// their own.
+    /// Names of more hosts, without a node, for programs that use the network from their own host.
     pub extra: Vec<String>,
-    /// TCP's congestion control on all hosts.
+    /// TCP congestion control on all hosts.
     pub congestion_control: String,
-    /// Whether this machine's cores are kept from sleeping, all the time: of an idle network's
-    /// round trip over three relays waking them is up to 1 ms in a virtual machine. Threads of the
-    /// lowest priority do it (SCHED_IDLE). They take power, and no time from the lab; but the
-    /// kernel shares cores among sessions and control groups first, so programs of others may lose
-    /// up to half of each core.
+    /// Keeps this machine's cores from sleeping: waking them adds up to 1 ms to a round trip over
+    /// three relays of an idle network in a virtual machine. Threads of the lowest priority do it
+    /// (SCHED_IDLE). They cost power, but no time of the lab. As the kernel shares cores among
+    /// sessions and control groups first, other programs may lose up to half of each core.
     pub is_awake: bool,
-    /// Where all chance comes from.
+    /// Random seed.
     pub seed: u64,
 }
 
 impl Default for HostsPlan {
-    /// Links without limits, no delays, CUBIC, cores that may sleep.
+    /// Links without limits, no delays, CUBIC, and cores that may sleep.
     fn default() -> Self {
         Self {
             links: BTreeMap::new(),
@@ -118,20 +116,16 @@ impl HostsPlan {
     }
 }
 
-/// The hosts of a network at work.
+/// The hosts of a running network.
 #[derive(Clone, Debug)]
 pub(crate) struct Hosts {
-    /// The emulator.
     emulation: Arc<Emulation>,
-    /// What was planned.
     plan: Arc<EmulationPlan>,
-    /// What keeps cores awake, if anything does.
     _awake: Option<Arc<Awake>>,
 }
 
 impl Hosts {
-    /// Makes a namespace for each node of these names, for the source of downloads, and for what is
-    /// further planned.
+    /// Creates a namespace for each node, the download server and each of the plan's extra hosts.
     pub(crate) fn start(
         plan: &HostsPlan,
         addresses: Addresses,
@@ -151,44 +145,41 @@ impl Hosts {
         Ok(Host { hosts: self.clone(), index })
     }
 
-    /// One-way delays between access links.
     pub(crate) fn pairs(&self) -> &PairDelays {
         &self.plan.pairs
     }
 
-    /// The emulator.
     pub(crate) fn emulation(&self) -> &Emulation {
         &self.emulation
     }
 }
 
-/// One host of a network at work; the lab lasts as long as any of them.
+/// One host of a running network; the lab lives as long as any of its hosts.
 #[derive(Clone, Debug)]
 pub struct Host {
-    /// The lab.
     hosts: Hosts,
-    /// Which host.
+    /// Index among the lab's hosts.
     index: usize,
 }
 
 impl Host {
-    /// Its address, which the other hosts reach it at.
+    /// Address, at which other hosts reach it.
     pub fn address(&self) -> Ipv4Addr {
         self.hosts.plan.hosts[self.index].address
     }
 
-    /// Its network namespace.
+    /// Network namespace.
     pub fn namespace(&self) -> &Namespace {
         self.hosts.emulation.namespace(self.index)
     }
 
-    /// Its place among the lab's hosts.
+    /// Identifier among the lab's hosts.
     pub fn id(&self) -> HostId {
         HostId(self.index)
     }
 }
 
-/// Does something where a node is: in its host's namespace, or here if it has none.
+/// Runs `work` in the host's namespace, or here if there is no host.
 pub(crate) fn inside<T: Send>(host: Option<&Host>, work: impl FnOnce() -> T + Send) -> Result<T> {
     match host {
         Some(host) => host.namespace().run(work),

@@ -11,19 +11,19 @@ use base64ct::{Base64Unpadded, Encoding};
 use crate::error::{Error, Result};
 use crate::torrc::EMPTY_FILE;
 
-/// What other nodes must know of an authority.
+/// Keys of an authority that other nodes need.
 #[derive(Clone, Debug)]
 pub(crate) struct AuthorityKeys {
-    /// RSA fingerprint of the relay that it also is.
+    /// RSA fingerprint of its relay identity.
     pub(crate) fingerprint: String,
-    /// Fingerprint of the key that its votes hang on.
+    /// Fingerprint of its v3 identity key.
     pub(crate) v3ident: String,
-    /// Its certificate, which has that key sign another one.
+    /// Its certificate, in which that key signs the signing key.
     pub(crate) certificate: String,
 }
 
 impl AuthorityKeys {
-    /// Makes the keys of an authority in its directory, before its first start.
+    /// Generates an authority's keys in its directory, before its first start.
     pub(crate) fn make(
         tor: &Path,
         dir: &Path,
@@ -47,34 +47,33 @@ impl AuthorityKeys {
     }
 }
 
-/// The fingerprint of the key that an authority's votes hang on, by its directory.
+/// Fingerprint of an authority's v3 identity key, from its directory.
 pub(crate) fn v3ident(dir: &Path) -> Result<String> {
     v3ident_of(&certificate(dir)?)
 }
 
-/// The same by its certificate.
+/// Fingerprint of the v3 identity key in a certificate.
 fn v3ident_of(certificate: &str) -> Result<String> {
     let found = certificate.lines().find_map(|line| line.strip_prefix("fingerprint "));
     let none = || Error::Misuse("no fingerprint line".to_owned());
     found.map(str::to_owned).ok_or_else(none)
 }
 
-/// The certificate of an authority, by its directory.
+/// An authority's certificate, from its directory.
 fn certificate(dir: &Path) -> Result<String> {
     read(&dir.join("keys/authority_certificate"))
 }
 
-/// The identity of a relay.
+/// A relay's identity keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Identity {
-    /// SHA-1 of the RSA identity key, 40 upper-case hex digits.
+    /// SHA-1 of the RSA identity key, 40 upper-case hexadecimal digits.
     pub(crate) rsa_fingerprint: String,
-    /// The Ed25519 identity key.
     pub(crate) ed25519: [u8; 32],
 }
 
 impl Identity {
-    /// Reads the files in which a relay writes down who it is.
+    /// Reads a relay's fingerprint files.
     pub(crate) fn read(dir: &Path) -> Result<Self> {
         let (rsa, ed25519) = (dir.join("fingerprint"), dir.join("fingerprint-ed25519"));
         let strange = |path: &Path| Error::Misuse(format!("strange {}", path.display()));
@@ -84,7 +83,7 @@ impl Identity {
     }
 }
 
-/// Where tor is: on PATH, or where Debian has it, which is often not on PATH.
+/// Path of tor: on PATH, or Debian's directory, which PATH often lacks.
 pub(crate) fn find_tor() -> PathBuf {
     let path = env::var_os("PATH").unwrap_or_default();
     let dirs = env::split_paths(&path).chain(["/usr/sbin".into(), "/usr/bin".into()]);
@@ -92,7 +91,7 @@ pub(crate) fn find_tor() -> PathBuf {
     candidates.next().unwrap_or_else(|| "/usr/sbin/tor".into())
 }
 
-/// Makes a directory that only its owner can enter, which tor insists on.
+/// Creates a directory with access for its owner only, as tor requires.
 pub(crate) fn private_dir(path: &Path) -> Result<()> {
     use std::os::unix::fs::DirBuilderExt;
 
@@ -100,7 +99,7 @@ pub(crate) fn private_dir(path: &Path) -> Result<()> {
     made.map_err(Error::io(format!("create {}", path.display())))
 }
 
-/// Makes an authority's identity key (3072 bits), signing key and certificate.
+/// Generates an authority's identity key (3072 bits), signing key and certificate.
 fn make_certificate(keys: &Path, dirport: SocketAddr) -> Result<()> {
     let program = Path::new("tor-gencert");
     let passphrase = keys.join("passphrase");
@@ -115,7 +114,6 @@ fn make_certificate(keys: &Path, dirport: SocketAddr) -> Result<()> {
     run(program, command.stdin(input))
 }
 
-/// Runs a program to its end.
 fn run(program: &Path, command: &mut Command) -> Result<()> {
     let named = |source| Error::Program { program: program.to_owned(), source };
     let output = command.output().map_err(named)?;
@@ -127,17 +125,16 @@ fn run(program: &Path, command: &mut Command) -> Result<()> {
     Err(Error::Keys { program: program.to_owned(), output })
 }
 
-/// Reads a file.
 fn read(path: &Path) -> Result<String> {
     fs::read_to_string(path).map_err(Error::io(format!("read {}", path.display())))
 }
 
-/// The second word of `nickname identity`.
+/// The identity in a line `nickname identity`.
 fn second_word(text: &str) -> Option<String> {
     text.split_whitespace().nth(1).map(str::to_owned)
 }
 
-/// Decodes a key of 32 bytes from base64, padded or not.
+/// Decodes a key of 32 bytes from base64, with or without padding.
 pub(crate) fn decode_key(text: &str) -> Option<[u8; 32]> {
     Base64Unpadded::decode_vec(text.trim_end_matches('=')).ok()?.try_into().ok()
 }

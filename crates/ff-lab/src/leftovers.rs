@@ -1,4 +1,4 @@
-//! Processes of labs that were killed.
+//! Ends processes of labs that were killed.
 
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
@@ -9,37 +9,36 @@ use rustix::process::{Pid, Signal, getpid, kill_process};
 
 use crate::error::{Error, Result};
 
-/// Where a process says whose it is: `PID:START`, the owner's id and its start in clock ticks since
-/// boot.
+/// Environment variable that names a process's owner as `PID:START`; START is the owner's start in
+/// clock ticks since boot.
 const OWNER: &str = "FF_LAB_OWNER";
 
-/// Marks a process that is about to be started as this one's.
+/// Marks a command's process as owned by this one.
 pub(crate) fn mark(command: &mut Command) -> Result<()> {
     let (pid, start) = own_name()?;
     command.env(OWNER, format!("{pid}:{start}"));
     Ok(())
 }
 
-/// By what this process is known: its id, and its start in clock ticks since boot.
+/// This process's id and start in clock ticks since boot.
 pub(crate) fn own_name() -> Result<(i32, u64)> {
     let stat = Process::myself().and_then(|own| own.stat());
     let stat = stat.map_err(std::io::Error::other).map_err(Error::io("read /proc/self/stat"))?;
     Ok((stat.pid, stat.starttime))
 }
 
-/// Ends all processes of a lab that has itself ended, and returns their number.
+/// Ends all processes of labs that have ended, and returns their number.
 ///
-/// A lab is known by its process id and the time at which that began, so a new process with an old
-/// id is none.
+/// A lab is identified by its process id and start time, so a reused id does not match.
 pub(crate) fn remove_leftovers() -> usize {
     let Ok(processes) = all_processes() else { return 0 };
-    // What cannot be read has ended, or belongs to somebody else.
+    // An unreadable process has ended or belongs to another user.
     let ended = processes.filter_map(|process| end_if_left(process.ok()?.pid()));
     ended.count()
 }
 
-/// Ends all processes that this one has started in hosts and what they have started: those that
-/// carry its mark, and all others in this network namespace.
+/// Ends the processes that this one has started in hosts and their descendants: those with its
+/// mark, and all others in this network namespace.
 pub(crate) fn remove_own(namespace: &File) {
     let (Ok(id), Ok(own)) = (namespace.metadata().map(|there| there.ino()), own_name()) else {
         return;
@@ -49,7 +48,7 @@ pub(crate) fn remove_own(namespace: &File) {
         let is_inside = namespace_of(*pid, "net") == Some(id);
         *pid != getpid() && (is_inside || owner_in(&environ().unwrap_or_default()) == Some(own))
     };
-    // Meanwhile they may start others.
+    // Processes may start others meanwhile.
     for _ in 0..ROUNDS {
         let Ok(processes) = all_processes() else { return };
         let pids = processes.filter_map(|process| Pid::from_raw(process.ok()?.pid()));
@@ -61,17 +60,17 @@ pub(crate) fn remove_own(namespace: &File) {
     }
 }
 
-/// How often processes are looked for that others have started before they were ended.
+/// Rounds of the search for processes that others started before their end.
 const ROUNDS: usize = 10;
 
-/// Which namespace of a kind a process is in.
+/// Inode of a process's namespace of this kind.
 fn namespace_of(pid: Pid, kind: &str) -> Option<u64> {
     let path = format!("/proc/{}/ns/{kind}", pid.as_raw_nonzero());
     Some(fs::metadata(path).ok()?.ino())
 }
 
-/// Ends a process if its owner is gone. Elsewhere, as in a container, ids are others: what is there
-/// is left alone.
+/// Ends a process if its owner has ended. Skips processes in other PID namespaces, such as
+/// containers, as their ids differ.
 fn end_if_left(pid: i32) -> Option<()> {
     let environ = fs::read(format!("/proc/{pid}/environ")).ok()?;
     if namespace_of(Pid::from_raw(pid)?, "pid")? != namespace_of(getpid(), "pid")? {
@@ -84,7 +83,7 @@ fn end_if_left(pid: i32) -> Option<()> {
     kill_process(Pid::from_raw(pid)?, Signal::KILL).ok()
 }
 
-/// The owner that a process's environment names.
+/// The owner named in a process's environment.
 fn owner_in(environ: &[u8]) -> Option<(i32, u64)> {
     let prefix = format!("{OWNER}=");
     let value =
@@ -93,7 +92,7 @@ fn owner_in(environ: &[u8]) -> Option<(i32, u64)> {
     Some((pid.parse().ok()?, start.parse().ok()?))
 }
 
-/// Whether a process is still the one that began then.
+/// Whether the process of this id and start time is alive.
 pub(crate) fn is_alive((pid, start): (i32, u64)) -> bool {
     let stat = Process::new(pid).and_then(|process| process.stat());
     stat.is_ok_and(|stat| stat.starttime == start && !matches!(stat.state, 'Z' | 'X'))
@@ -114,14 +113,14 @@ mod tests {
             command.arg("60").stdin(Stdio::null());
             command
         };
-        // No process has this id: it is above the greatest that Linux gives.
+        // No process has this id: it is above Linux's largest.
         let mut left = sleep().env(OWNER, "4194999:1").spawn().unwrap();
         let mut owned = sleep();
         mark(&mut owned).unwrap();
         let mut owned = owned.spawn().unwrap();
         let deadline = Instant::now() + Duration::from_secs(120);
-        // A lab that another test starts at this moment may be first, and a process that has just
-        // begun has no environment.
+        // A lab of another test may end it first, and a process that has just started has no
+        // environment.
         let status = loop {
             if let Some(status) = left.try_wait().unwrap() {
                 break status;

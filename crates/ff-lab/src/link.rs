@@ -1,21 +1,21 @@
-//! Emulated links, because not every kernel has a link emulator of its own.
+//! Emulated links, for kernels without a link emulator.
 //!
 //! ```text
 //!  Profile ── up, down: Direction ──▶ Link ─┐ sans-IO: a packet and the time in,
-//!                                           │ the same packet and its arrival out, or a drop
-//!  host A ─▶ Link (A's up) ─▶ delay of the pair ─▶ Link (B's down) ─▶ host B        Switch
+//!                                           │ the packet and its arrival out, or a drop
+//!  host A ─▶ Link (A's up) ─▶ delay of the pair ─▶ Link (B's down) ─▶ host B     Switch
 //!                                           │
-//!  a TUN in each namespace ◀── one thread ──┘                                       Driver
+//!  a TUN in each namespace ◀── one thread ──┘                                    Driver
 //! ```
 //!
-//! [`Link`] is one direction of one link: a queue, then a rate, then loss, then delay with jitter,
-//! copies and late packets, and a [`Timetable`] that changes any of it. [`Switch`] joins the links
-//! of all hosts of a lab. Neither has a clock, a socket or chance of its own: the same packets at
-//! the same times and the same seed give the same result. The driver brings the clock and the TUN
-//! devices, and counts how late it was.
+//! [`Link`] is one direction of one link: a queue, a rate, loss, and delay with jitter, copies and
+//! late packets, and a [`Timetable`] that changes any of them. [`Switch`] joins the links of all
+//! hosts of a lab. Both are deterministic and have no clock and no socket: the same packets at the
+//! same times with the same seed give the same result. The driver adds the clock and the TUN
+//! devices, and measures its lateness.
 //!
-//! What is counted are bytes of IP packets; what a link would add to them (Ethernet, PPP, LTE) is
-//! not modelled. Times are [`Duration`](std::time::Duration)s since a moment the caller chose once.
+//! Sizes are bytes of IP packets; the overhead of lower layers (Ethernet, PPP, LTE) is not
+//! modelled. Times are [`Duration`](std::time::Duration)s since one moment that the caller chooses.
 
 mod codel;
 mod delay;

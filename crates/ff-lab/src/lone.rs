@@ -1,7 +1,7 @@
-//! A relay without a network: it accepts links and answers what comes over them, at once.
+//! A relay without a network: it accepts links and answers on them at once.
 //!
-//! The only authority it knows is at a port where nobody listens. So it never bootstraps and sends
-//! nothing to anybody.
+//! Its only authority is at a port where nothing listens, so it never bootstraps and sends nothing
+//! to others.
 
 use std::fs;
 use std::ops::Deref;
@@ -13,7 +13,7 @@ use crate::own_dir::OwnDir;
 use crate::ports::Port;
 use crate::torrc::{self, Common};
 
-/// The authority that does not exist.
+/// An authority that does not exist.
 const NOBODY: &str = "DirAuthority nobody orport=1 no-v2 \
     v3ident=0123456789ABCDEF0123456789ABCDEF01234567 127.0.0.1:1 \
     0123456789ABCDEF0123456789ABCDEF01234567\n";
@@ -21,9 +21,8 @@ const NOBODY: &str = "DirAuthority nobody orport=1 no-v2 \
 /// A running relay; dropping it ends the process.
 #[derive(Debug)]
 pub struct LoneRelay {
-    /// The relay; its process ends before its directory goes.
+    /// Must end before its directory is removed.
     node: Node,
-    /// Its directory.
     _dir: OwnDir,
 }
 
@@ -31,7 +30,7 @@ impl LoneRelay {
     /// Starts Debian's tor and waits until it accepts links, about half a second.
     ///
     /// # Errors
-    /// When there is no tor, and [`Error::Exited`] with the end of its log.
+    /// If there is no tor; [`Error::Exited`] with the end of its log.
     pub fn start() -> Result<Self> {
         let made = OwnDir::new_in(&std::env::temp_dir())?;
         let (name, role, dir) = ("lone".to_owned(), Role::Middle, made.path().join("lone"));

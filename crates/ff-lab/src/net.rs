@@ -1,10 +1,9 @@
 //! Network namespaces of a lab, joined by the emulator of [`link`](crate::link).
 //!
-//! Namespaces and TUN devices have no names in the file system: they are held by file descriptors
-//! of this process and by the processes inside, so the kernel removes them with the last of these,
-//! whatever ended it. A killed lab can leave only processes that it had started; they
-//! carry a mark, by which the next lab ends those whose owner is gone: [`Emulation::start`] does,
-//! and a network without hosts.
+//! Namespaces and TUN devices have no names in the file system. File descriptors of this process
+//! and the processes inside hold them, so the kernel removes them when the last of these ends. A
+//! killed lab leaves only the processes that it had started. They carry a mark, by which the next
+//! lab ([`Emulation::start`], or a network without hosts) ends those whose owner has ended.
 
 mod awake;
 mod driver;

@@ -23,25 +23,25 @@ use crate::node::{Node, Role};
 use crate::own_dir::OwnDir;
 use crate::source::SourceServer;
 
-/// A running private network; dropping it ends every process and removes its directory.
+/// A running private network; dropping it ends all processes and removes the directory.
 #[derive(Debug)]
 pub struct Network {
-    /// The nodes: authorities, relays, clients, each in the order they were described in.
+    /// Authorities, relays and clients, each in the order of their configuration.
     nodes: Vec<Node>,
-    /// The arti-relays, in the order they were described in.
+    /// In the order of their configuration.
     arti_relays: Vec<ArtiRelay>,
-    /// What clients download from; started at the first download.
+    /// Server of downloads; started at the first download.
     source: OnceLock<SourceServer>,
-    /// How long the start took.
+    /// Duration of the start.
     start_time: Duration,
-    /// The hosts between which nodes stand, if not this machine's loopback.
+    /// Emulated hosts; `None` for loopback.
     hosts: Option<Hosts>,
-    /// The directory with all nodes' directories; the last to go.
+    /// Contains the nodes' directories; removed last.
     dir: OwnDir,
 }
 
 impl Network {
-    /// Begins to describe a network.
+    /// Starts the configuration of a network.
     pub fn builder() -> NetworkBuilder {
         NetworkBuilder::default()
     }
@@ -49,7 +49,7 @@ impl Network {
     /// The node of this name.
     ///
     /// # Panics
-    /// If there is none.
+    /// If it does not exist.
     #[must_use]
     pub fn node(&self, name: &str) -> &Node {
         let found = self.nodes.iter().find(|node| node.name() == name);
@@ -66,7 +66,7 @@ impl Network {
         self.nodes.iter().filter(|node| node.role() == Role::Authority)
     }
 
-    /// The relays, exits included, without the authorities.
+    /// The relays, including exits, without the authorities.
     pub fn relays(&self) -> impl Iterator<Item = &Node> {
         self.nodes.iter().filter(|node| matches!(node.role(), Role::Middle | Role::Exit))
     }
@@ -81,22 +81,22 @@ impl Network {
         self.arti_relays.iter()
     }
 
-    /// The directory with the nodes' directories.
+    /// The directory that contains the nodes' directories.
     #[must_use]
     pub fn dir(&self) -> &Path {
         self.dir.path()
     }
 
-    /// The host of this name, if nodes have hosts: a node's, `source`, or one that was planned
-    /// further.
+    /// The host of this name, if nodes have hosts: a node's host, `source`, or an extra one of the
+    /// plan.
     ///
     /// # Errors
-    /// [`Error::Misuse`] if there is none.
+    /// [`Error::Misuse`] if it does not exist.
     pub fn host(&self, name: &str) -> Result<Host> {
         self.hosts()?.host(name)
     }
 
-    /// The one-way delays between hosts' access links, by [`Host::id`].
+    /// One-way delays between hosts' access links, by [`Host::id`].
     ///
     /// # Errors
     /// [`Error::Misuse`] if nodes have no hosts.
@@ -104,10 +104,10 @@ impl Network {
         Ok(self.hosts()?.pairs())
     }
 
-    /// Ends the emulator and says what it came to; from then on no node reaches another.
+    /// Ends the emulator, which disconnects all nodes, and returns its report.
     ///
     /// # Errors
-    /// [`Error::Misuse`] if nodes have no hosts, or it has been ended before.
+    /// [`Error::Misuse`] if nodes have no hosts, or it has already ended.
     pub fn stop_links(&self) -> Result<Report> {
         self.hosts()?.emulation().stop()
     }
@@ -117,17 +117,17 @@ impl Network {
         self.hosts.as_ref().ok_or_else(none)
     }
 
-    /// How long the start took.
+    /// Duration of the start.
     #[must_use]
     pub fn start_time(&self) -> Duration {
         self.start_time
     }
 
-    /// Downloads without end through a client, each stream on a circuit of its own through these
-    /// relays, the first hop first. The last must be an exit.
+    /// Starts endless downloads through a client, each stream on its own circuit through these
+    /// relays, first hop first. The last must be an exit.
     ///
     /// # Errors
-    /// When a circuit or a stream cannot be opened; nothing is left open then.
+    /// If a circuit or stream cannot be opened; then none is left open.
     pub fn download_through(
         &self,
         client: &Node,
@@ -137,7 +137,7 @@ impl Network {
         self.download(client, &DownloadPlan::through(path).streams(streams))
     }
 
-    /// Downloads through a client as a plan says.
+    /// Starts the downloads of a plan through a client.
     ///
     /// # Errors
     /// As [`Self::download_through`].
@@ -145,10 +145,10 @@ impl Network {
         RunningDownloads::start(client, plan, self.source()?)
     }
 
-    /// What all its clients download from; for pausing all downloads, for instance.
+    /// The server of all downloads, for example to pause them.
     ///
     /// # Errors
-    /// When it cannot be started, at the first use.
+    /// If it cannot be started at the first use.
     pub fn source(&self) -> Result<&SourceServer> {
         if let Some(source) = self.source.get() {
             return Ok(source);
@@ -158,11 +158,11 @@ impl Network {
         Ok(self.source.get_or_init(|| source))
     }
 
-    /// How many of a node's TCP connections lead outside of the network: those that a test has to
-    /// it, and an exit's to what clients download from.
+    /// Number of a node's TCP connections to peers outside the network: those that a test opened to
+    /// it, and an exit's to the server of downloads.
     ///
     /// # Errors
-    /// When the node is not running.
+    /// If the node is not running.
     pub fn outside_connections(&self, node: &Node) -> Result<usize> {
         let connections = node.connections()?;
         let running = self.nodes().filter(|node| node.is_running());
@@ -173,7 +173,7 @@ impl Network {
         Ok(connections.iter().filter(|connection| !inside.contains(&connection.remote)).count())
     }
 
-    /// The consensus that the first authority has now.
+    /// The first authority's current consensus.
     ///
     /// # Errors
     /// [`Error::Directory`].
@@ -181,7 +181,7 @@ impl Network {
         self.document(&self.nodes[0], "consensus")
     }
 
-    /// The authorities' current votes, with their names.
+    /// The authorities' current votes, by authority name.
     ///
     /// # Errors
     /// [`Error::Directory`].
@@ -190,10 +190,11 @@ impl Network {
         self.authorities().map(vote).collect()
     }
 
-    /// Gives all authorities the server descriptor of a relay that is none of this network's nodes.
+    /// Uploads the server descriptor of a relay that is not a node of this network to all
+    /// authorities.
     ///
     /// # Errors
-    /// [`Error::Directory`] with what the authority says of it.
+    /// [`Error::Directory`] with the authority's answer.
     pub fn upload(&self, descriptor: &str) -> Result<()> {
         for authority in self.authorities() {
             let address = dir_addr(authority)?;
@@ -204,7 +205,7 @@ impl Network {
         Ok(())
     }
 
-    /// Waits until the first authority has a consensus of which this is true; that consensus.
+    /// Waits until the first authority's consensus satisfies `is_it`, and returns it.
     ///
     /// # Errors
     /// [`Error::Timeout`].
@@ -220,7 +221,7 @@ impl Network {
         })
     }
 
-    /// Waits until every authority has cast a vote of which this is true; those votes.
+    /// Waits until every authority's vote satisfies `are_they`, and returns the votes.
     ///
     /// # Errors
     /// [`Error::Timeout`].
@@ -237,7 +238,7 @@ impl Network {
         })
     }
 
-    /// A current document from an authority.
+    /// Fetches a current document from an authority.
     fn document(&self, authority: &Node, name: &str) -> Result<String> {
         let path = format!("/tor/status-vote/current/{name}");
         let address = dir_addr(authority)?;
@@ -251,7 +252,7 @@ impl Network {
 impl Drop for Network {
     fn drop(&mut self) {
         let begin = Instant::now();
-        // All at once; each is waited for when it is dropped.
+        // Signals all nodes at once; each is waited for when dropped.
         for node in &self.nodes {
             let _ = node.signal(Signal::TERM);
         }
@@ -262,13 +263,13 @@ impl Drop for Network {
     }
 }
 
-/// Where an authority takes requests.
+/// An authority's DirPort.
 fn dir_addr(authority: &Node) -> Result<SocketAddr> {
     let no_authority = || Error::Misuse(format!("{} is not an authority", authority.name()));
     authority.dir_addr().ok_or_else(no_authority)
 }
 
-/// A pause between two requests to an authority, which has others to answer.
+/// Pause between requests to an authority, which serves others too.
 fn nap<T>() -> Option<T> {
     thread::sleep(Duration::from_millis(100));
     None

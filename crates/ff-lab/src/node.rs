@@ -1,4 +1,4 @@
-//! One tor of a network: an authority, a relay or a client.
+//! A tor of a network: an authority, a relay or a client.
 
 mod life;
 
@@ -20,7 +20,7 @@ use crate::ports::Port;
 
 use life::Running;
 
-/// The role of a node in its network.
+/// Role of a node in its network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Role {
@@ -28,70 +28,65 @@ pub enum Role {
     Authority,
     /// A relay that is not an exit.
     Middle,
-    /// A relay that is an exit.
+    /// An exit.
     Exit,
     /// A client.
     Client,
 }
 
-/// One tor of a network.
+/// A tor of a network.
 ///
-/// It is stopped and started without being borrowed mutably, so that threads can do it.
+/// Starting and stopping need only `&self`, so that threads can do it.
 #[derive(Debug)]
 pub struct Node {
-    /// Its nickname.
     name: String,
     role: Role,
-    /// The program.
     tor: PathBuf,
-    /// Its DataDirectory, in which its torrc, its log and its control socket are as well.
+    /// DataDirectory, with torrc, log and control socket.
     dir: PathBuf,
-    /// Its ORPort, or a client's SocksPort.
+    /// ORPort, or a client's SocksPort.
     port: Port,
     /// An authority's DirPort.
     dir_port: Option<Port>,
-    /// The SocksPort of a relay that is a client as well.
+    /// SocksPort of a relay that is also a client.
     socks_port: Option<Port>,
-    /// The core it may run on.
+    /// Core that it is pinned to.
     core: Option<usize>,
-    /// Its host, if it is not this machine.
+    /// `None` for loopback.
     host: Option<Host>,
-    /// The process, while there is one.
+    /// The process, if it runs.
     running: Mutex<Option<Running>>,
-    /// Its identity, known once it has run.
+    /// Set at the first start.
     identity: OnceLock<Identity>,
     /// Held while streams are attached.
     attaching: Mutex<()>,
-    /// Requests for the network's end.
+    /// Interrupts waits.
     ending: Ending,
 }
 
-/// What to make a [`Node`] of.
+/// Parts of a [`Node`].
 #[derive(Debug)]
 pub(crate) struct NodeParts {
-    /// Its nickname.
     pub(crate) name: String,
     pub(crate) role: Role,
-    /// The program.
     pub(crate) tor: PathBuf,
-    /// Its directory, which exists.
+    /// Must exist.
     pub(crate) dir: PathBuf,
-    /// Its ORPort, or a client's SocksPort.
+    /// ORPort, or a client's SocksPort.
     pub(crate) port: Port,
     /// An authority's DirPort.
     pub(crate) dir_port: Option<Port>,
-    /// The SocksPort of a relay that is a client as well.
+    /// SocksPort of a relay that is also a client.
     pub(crate) socks_port: Option<Port>,
-    /// The core it may run on.
+    /// Core to pin it to.
     pub(crate) core: Option<usize>,
-    /// Its host, if it is not this machine.
+    /// `None` for loopback.
     pub(crate) host: Option<Host>,
-    /// Requests for the network's end.
+    /// Interrupts waits.
     pub(crate) ending: Ending,
 }
 
 impl Node {
-    /// A node that has not been started.
     pub(crate) fn new(parts: NodeParts) -> Self {
         let NodeParts { name, role, tor, dir, port, dir_port, socks_port, core, host, ending } =
             parts;
@@ -113,43 +108,43 @@ impl Node {
         }
     }
 
-    /// Its nickname.
+    /// Nickname.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Its role.
+    /// Role.
     #[must_use]
     pub fn role(&self) -> Role {
         self.role
     }
 
-    /// The directory with its keys, torrc, log and all else.
+    /// Directory of keys, torrc, log and all other files.
     #[must_use]
     pub fn data_dir(&self) -> &Path {
         &self.dir
     }
 
-    /// The address that it listens at and connects from.
+    /// Address at which it listens and from which it connects.
     pub(crate) fn ip(&self) -> IpAddr {
         self.port.addr().ip()
     }
 
-    /// Address of its ORPort.
+    /// Address of the ORPort.
     ///
     /// # Panics
-    /// If it is a client.
+    /// If the node is a client.
     #[must_use]
     pub fn or_addr(&self) -> SocketAddr {
         assert_ne!(self.role, Role::Client, "{} is a client and has no ORPort", self.name);
         self.port.addr()
     }
 
-    /// Address of its SocksPort.
+    /// Address of the SocksPort.
     ///
     /// # Panics
-    /// If it has none: it is neither a client nor a relay with
+    /// If there is none: the node is neither a client nor a relay with
     /// [`RelayConfig::socks_port`](crate::RelayConfig::socks_port).
     #[must_use]
     pub fn socks_addr(&self) -> SocketAddr {
@@ -158,49 +153,49 @@ impl Node {
         port.unwrap_or_else(|| panic!("{} has no SocksPort", self.name)).addr()
     }
 
-    /// Address of its DirPort, if it is an authority.
+    /// Address of an authority's DirPort.
     #[must_use]
     pub fn dir_addr(&self) -> Option<SocketAddr> {
         self.dir_port.as_ref().map(Port::addr)
     }
 
-    /// Its host, if the network has any.
+    /// Host, if nodes have hosts.
     #[must_use]
     pub fn host(&self) -> Option<&Host> {
         self.host.as_ref()
     }
 
-    /// Its Ed25519 identity.
+    /// Ed25519 identity.
     ///
     /// # Panics
-    /// If it is a client.
+    /// If the node is a client.
     #[must_use]
     pub fn ed_identity(&self) -> [u8; 32] {
         self.identity().ed25519
     }
 
-    /// Its Ed25519 identity as 43 base64 characters.
+    /// Ed25519 identity, 43 base64 characters.
     ///
     /// # Panics
-    /// If it is a client.
+    /// If the node is a client.
     #[must_use]
     pub fn ed_identity_base64(&self) -> String {
         Base64Unpadded::encode_string(&self.ed_identity())
     }
 
-    /// Its RSA fingerprint, 40 upper-case hex digits.
+    /// RSA fingerprint, 40 upper-case hexadecimal digits.
     ///
     /// # Panics
-    /// If it is a client.
+    /// If the node is a client.
     #[must_use]
     pub fn rsa_fingerprint(&self) -> &str {
         &self.identity().rsa_fingerprint
     }
 
-    /// The X25519 key that clients' circuit handshakes are made with, as its descriptor has it.
+    /// X25519 onion key for circuit handshakes (ntor), as in the descriptor.
     ///
     /// # Errors
-    /// [`Error::Io`] when it does not have the key yet.
+    /// [`Error::Io`] if the key does not exist yet.
     pub fn ntor_onion_key(&self) -> Result<[u8; 32]> {
         let path = self.dir.join("keys/secret_onion_key_ntor");
         let failed = || Error::io(format!("read {}", path.display()));
@@ -213,19 +208,19 @@ impl Node {
     /// Opens a control connection.
     ///
     /// # Errors
-    /// [`Error::NotRunning`], [`Error::Exited`], and those of the connection.
+    /// [`Error::NotRunning`], [`Error::Exited`], and errors of the connection.
     pub fn control(&self) -> Result<Control> {
         self.check_running()?;
         Control::open(&self.dir)
     }
 
-    /// Its log so far: notices and worse, and all that `Log` lines in its torrc add to that file.
+    /// The log so far: notices and worse, and whatever `Log` lines in the torrc add to the file.
     #[must_use]
     pub fn log(&self) -> String {
         read_lossy(&self.dir.join("log"))
     }
 
-    /// Waits until its log has a line with this text in it; that line.
+    /// Waits for a log line that contains this text, and returns the line.
     ///
     /// # Errors
     /// [`Error::Timeout`] with the end of the log, and [`Error::Exited`].
@@ -236,17 +231,17 @@ impl Node {
         })
     }
 
-    /// Adds a line to its torrc, for the next [`Self::reload`] or [`Self::restart`].
+    /// Adds a line to the torrc, for the next [`Self::reload`] or [`Self::restart`].
     ///
     /// # Errors
-    /// When the file cannot be written.
+    /// If the file cannot be written.
     pub fn append_torrc(&self, line: &str) -> Result<()> {
         let file = File::options().append(true).open(self.torrc());
         let written = file.and_then(|mut file| writeln!(file, "{line}"));
         written.map_err(Error::io(format!("write {}", self.torrc().display())))
     }
 
-    /// Keeps others from attaching streams of this client at the same time.
+    /// Lock against other attachments of this client's streams.
     pub(crate) fn alone_attaching(&self) -> MutexGuard<'_, ()> {
         self.attaching.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -260,7 +255,7 @@ impl Node {
         self.identity.get().unwrap_or_else(has_none)
     }
 
-    /// The last lines of what it wrote.
+    /// Last lines of the log and output.
     fn log_tail(&self) -> String {
         let text = read_lossy(&self.dir.join("out")) + &self.log();
         let lines: Vec<_> = text.lines().collect();
@@ -268,10 +263,10 @@ impl Node {
     }
 }
 
-/// How many lines of a log an error quotes.
+/// Number of log lines that an error quotes.
 const TAIL_LINES: usize = 30;
 
-/// Reads a file that tor may be writing; empty if it is not there.
+/// Reads a file that tor may be writing; empty if it does not exist.
 fn read_lossy(path: &Path) -> String {
     String::from_utf8_lossy(&fs::read(path).unwrap_or_default()).into_owned()
 }

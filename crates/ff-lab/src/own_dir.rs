@@ -1,9 +1,9 @@
-//! The directory of a network: it goes with the network, and with the next one's start if its owner
-//! was killed.
+//! A network's directory, which is removed with the network, or at the start of the next one if the
+//! owner was killed.
 //!
-//! Its owner holds a lock on a file in it as long as it lives. What has that file, and no lock on
-//! it, nobody owns. The file gets its name when it is locked already, so a directory that is just
-//! being made is none of these.
+//! The owner holds a lock on a file in the directory for its whole life. A directory with that file
+//! but without a lock has no owner. The file gets its name once it is locked, so a directory that
+//! is being created is not mistaken for an abandoned one.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::ErrorKind;
@@ -17,24 +17,23 @@ use tempfile::TempDir;
 
 use crate::error::{Error, Result};
 
-/// What the names of directories begin with.
+/// Prefix of directory names.
 const PREFIX: &str = "ff-lab-";
-/// The file that is locked.
+/// Name of the locked file.
 const LOCK: &str = "owned";
 
-/// A directory of this process.
+/// A directory that this process owns.
 #[derive(Debug)]
 pub(crate) struct OwnDir {
-    /// The directory.
     dir: TempDir,
     _lock: File,
 }
 
 impl OwnDir {
-    /// Makes one below a directory, after it has removed those there that nobody owns.
+    /// Creates a directory below `parent`, after removing abandoned ones there.
     ///
     /// # Errors
-    /// When it cannot be made or locked.
+    /// If it cannot be created or locked.
     pub(crate) fn new_in(parent: &Path) -> Result<Self> {
         remove_left(parent);
         let failed = || Error::io(format!("make a directory in {}", parent.display()));
@@ -46,22 +45,21 @@ impl OwnDir {
         Ok(Self { dir, _lock: lock })
     }
 
-    /// Where it is.
     pub(crate) fn path(&self) -> &Path {
         self.dir.path()
     }
 
-    /// Keeps the directory to be looked at: the next network does not remove it either.
+    /// Keeps the directory for inspection; later networks do not remove it either.
     pub(crate) fn keep(&mut self) {
         self.dir.disable_cleanup(true);
-        // If it stays, the next network removes the directory.
+        // If the file remains, the next network removes the directory.
         let _ = fs::remove_file(self.path().join(LOCK));
     }
 }
 
-/// Removes directories that their owners have left.
+/// Removes directories whose owners have ended.
 fn remove_left(parent: &Path) {
-    // What cannot be read or removed belongs to somebody else, or has gone.
+    // Unreadable or unremovable ones belong to other users or are gone.
     for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
         let is_one = entry.file_name().to_str().is_some_and(|name| name.starts_with(PREFIX));
         if is_one && is_left(&entry.path()) && remove(&entry.path()) {
@@ -70,8 +68,8 @@ fn remove_left(parent: &Path) {
     }
 }
 
-/// Removes a directory, if that can be. Its processes may be about to end, and write their state
-/// meanwhile: then it is not empty when it should be.
+/// Tries to remove a directory. Processes that are about to end may still write their state, so
+/// that it is not empty yet.
 fn remove(dir: &Path) -> bool {
     const TRIES: u32 = 100;
     (0..TRIES).any(|_| match fs::remove_dir_all(dir) {
@@ -83,7 +81,7 @@ fn remove(dir: &Path) -> bool {
     }) && !dir.exists()
 }
 
-/// Whether this is a directory of this user's, made here, whose owner has ended.
+/// Whether this is a directory of this user, made here, whose owner has ended.
 fn is_left(dir: &Path) -> bool {
     let is_ours =
         |at: &Path| fs::symlink_metadata(at).is_ok_and(|found| found.uid() == geteuid().as_raw());
@@ -113,7 +111,7 @@ mod tests {
         fs::write(left.join(LOCK), "").unwrap();
         std::thread::scope(|scope| {
             let writer = scope.spawn(|| {
-                // The first one in any case: what removes the directory waits for that.
+                // Write the first file in any case: the remover waits for it.
                 let (begin, mut files) = (Instant::now(), 0);
                 while fs::write(left.join(format!("relay/{files}")), "").is_ok()
                     && begin.elapsed() < Duration::from_millis(200)
@@ -137,7 +135,7 @@ mod tests {
         kept.keep();
         let kept_at = kept.path().to_owned();
         drop(kept);
-        // Somebody's own, one that is being made, and a link to what is elsewhere.
+        // A directory of another program, one that is being created, and a link to elsewhere.
         for name in ["other", "ff-lab-young", "elsewhere"] {
             fs::create_dir(at(name)).unwrap();
         }

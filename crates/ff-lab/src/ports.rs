@@ -1,12 +1,11 @@
-//! Ports on 127.0.0.0/8 that nobody else takes.
+//! Reserves ports on 127.0.0.0/8.
 //!
-//! The ports of relays and authorities stand in descriptors and in every node's torrc, so they
-//! are chosen before the tors start and stay the same when one is restarted. They come from
-//! below the range that the system gives to outgoing connections; a port from within it could
-//! be taken by any connection while its tor is down.
+//! The ports of relays and authorities appear in descriptors and in every node's torrc, so they are
+//! chosen before the tors start and kept when one is restarted. They are below the system's range
+//! for outgoing connections: any connection could take a port in that range while its tor is down.
 //!
-//! Two networks of one process never get the same port. Two processes can, between the check
-//! and the start of a tor; `NetworkBuilder::start` then begins again.
+//! Two networks of one process never get the same port. Two processes can, between the check and
+//! the start of a tor; then `NetworkBuilder::start` starts again.
 
 use std::collections::HashSet;
 use std::fs;
@@ -16,21 +15,21 @@ use std::sync::{LazyLock, Mutex, PoisonError};
 
 use crate::error::{Error, Result};
 
-/// A port reserved within this process for as long as the value lives.
+/// A port reserved within this process while the value exists.
 #[derive(Debug)]
 pub(crate) struct Port(SocketAddr);
 
 impl Port {
-    /// Reserves a port of 127.0.0.1 that nobody listens on now.
+    /// Reserves an unused port of 127.0.0.1.
     pub(crate) fn reserve() -> Result<Self> {
         Self::reserve_at(Ipv4Addr::LOCALHOST)
     }
 
-    /// Reserves a port of this address that nobody listens on now.
+    /// Reserves an unused port of this address.
     pub(crate) fn reserve_at(address: Ipv4Addr) -> Result<Self> {
         let end = first_ephemeral_port().max(LOWEST + 1000);
         for attempt in 0..10_000_u32 {
-            // Each RandomState has keys of its own: a random number without a dependency.
+            // Each RandomState has its own keys: a random number without a dependency.
             let random = RandomState::new().hash_one(attempt);
             let offset = random % u64::from(end - LOWEST);
             let Ok(port) = u16::try_from(u64::from(LOWEST) + offset) else { continue };
@@ -41,12 +40,11 @@ impl Port {
         Err(Error::Misuse(format!("no free port on {address}")))
     }
 
-    /// The address.
     pub(crate) fn addr(&self) -> SocketAddr {
         self.0
     }
 
-    /// Reserves this port, if it is free.
+    /// Reserves this port if it is free.
     fn try_reserve(address: Ipv4Addr, port: u16) -> Option<Self> {
         let mut reserved = RESERVED.lock().unwrap_or_else(PoisonError::into_inner);
         let is_free = !reserved.contains(&port) && TcpListener::bind((address, port)).is_ok();
@@ -63,13 +61,13 @@ impl Drop for Port {
     }
 }
 
-/// The lowest port to use; daemons tend to have those below.
+/// Lowest port used; daemons tend to have lower ones.
 const LOWEST: u16 = 10_500;
 
-/// What this process's networks have.
+/// Ports of this process's networks.
 static RESERVED: LazyLock<Mutex<HashSet<u16>>> = LazyLock::new(Mutex::default);
 
-/// The first port the system gives to outgoing connections; Linux's usual one if it hides it.
+/// First port of the system's range for outgoing connections; Linux's default if it is hidden.
 fn first_ephemeral_port() -> u16 {
     fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range")
         .ok()
@@ -83,7 +81,7 @@ mod tests {
 
     #[test]
     fn a_port_is_free_again_only_after_its_drop() {
-        // Between the two another test, or another program, may take it.
+        // Another test or program may take it in between.
         let is_free_again = |_| {
             let port = Port::reserve().unwrap();
             let number = port.addr().port();

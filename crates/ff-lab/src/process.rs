@@ -1,4 +1,4 @@
-//! One child process, ended for certain, and what `/proc` says of it.
+//! A child process that always ends with its owner, and its figures in `/proc`.
 
 use std::collections::HashSet;
 use std::fs::File;
@@ -14,15 +14,14 @@ use procfs::process::FDTarget;
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::thread::{CpuSet, sched_setaffinity};
 
-/// A child process; dropping it ends it and waits for its end.
+/// A child process; dropping it ends it and waits for its exit.
 #[derive(Debug)]
 pub(crate) struct Process {
-    /// The child, which is waited for exactly once.
     child: Child,
 }
 
 impl Process {
-    /// Starts a command whose output goes to a file, on one core if one is given.
+    /// Starts a command with its output in a file, pinned to `core` if given.
     pub(crate) fn spawn(
         command: &mut Command,
         output: &Path,
@@ -32,8 +31,8 @@ impl Process {
         command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output);
         let child = match core {
             None => command.spawn()?,
-            // A child inherits the cores of the thread that starts it. Pinning it afterwards
-            // would miss the threads it has by then.
+            // A child inherits the cores of the thread that starts it. Pinning it later would miss
+            // threads that it has by then.
             Some(core) => thread::scope(|scope| {
                 let spawn = scope.spawn(|| {
                     let mut cores = CpuSet::new();
@@ -47,17 +46,16 @@ impl Process {
         Ok(Self { child })
     }
 
-    /// The process id.
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// How it ended, if it did.
+    /// Exit status, if it has ended.
     pub(crate) fn exit_status(&mut self) -> Option<ExitStatus> {
         self.child.try_wait().ok().flatten()
     }
 
-    /// Sends a signal, unless the process has ended.
+    /// Sends a signal unless the process has ended.
     pub(crate) fn signal(&mut self, signal: Signal) -> io::Result<()> {
         if self.exit_status().is_some() {
             return Ok(());
@@ -65,7 +63,7 @@ impl Process {
         Ok(kill_process(Pid::from_child(&self.child), signal)?)
     }
 
-    /// Asks the process to end, waits a moment, and kills it if it has not ended.
+    /// Asks the process to end, and kills it if it has not ended soon.
     pub(crate) fn end(&mut self) {
         let _ = self.signal(Signal::TERM);
         let deadline = Instant::now() + TERM_GRACE;
@@ -86,27 +84,27 @@ impl Drop for Process {
     }
 }
 
-/// How long a tor has after SIGTERM; it needs about 10 ms, and a second on a busy machine.
+/// Time for a tor to end after SIGTERM; it needs about 10 ms, or a second on a busy machine.
 const TERM_GRACE: Duration = Duration::from_secs(3);
 
 /// A TCP connection of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Connection {
-    /// The process's own end.
+    /// Address of the process's end.
     pub(crate) local: SocketAddr,
-    /// The other end.
+    /// Address of the other end.
     pub(crate) remote: SocketAddr,
 }
 
-/// Resident memory of a process.
+/// Resident memory of a process, in bytes.
 pub(crate) fn rss_bytes(pid: u32) -> io::Result<u64> {
     let kib = entry(pid)?.status().map_err(io::Error::other)?.vmrss;
     kib.map(|kib| kib * 1024).ok_or_else(|| io::Error::other(format!("no VmRSS of {pid}")))
 }
 
-/// CPU time of a process's living threads, in nanoseconds as the scheduler counts it.
+/// CPU time of a process's living threads, as the scheduler counts it (ns).
 ///
-/// A thread that has ended takes its share with it; tor's threads live as long as it does.
+/// Excludes threads that have ended; tor's threads live as long as tor.
 pub(crate) fn cpu_time(pid: u32) -> io::Result<Duration> {
     let tasks = entry(pid)?.tasks().map_err(io::Error::other)?;
     // A thread may end between the two steps.
@@ -114,12 +112,12 @@ pub(crate) fn cpu_time(pid: u32) -> io::Result<Duration> {
     Ok(Duration::from_nanos(nanos.map(|stat| stat.sum_exec_runtime).sum()))
 }
 
-/// How many of a process's file descriptors are sockets.
+/// Number of a process's file descriptors that are sockets.
 pub(crate) fn open_sockets(pid: u32) -> io::Result<usize> {
     Ok(sockets(&entry(pid)?)?.len())
 }
 
-/// The TCP connections over IPv4 that a process holds.
+/// A process's TCP connections over IPv4.
 pub(crate) fn connections(pid: u32) -> io::Result<Vec<Connection>> {
     let process = entry(pid)?;
     let held = sockets(&process)?;
@@ -128,13 +126,13 @@ pub(crate) fn connections(pid: u32) -> io::Result<Vec<Connection>> {
     Ok(own.map(|row| Connection { local: row.local_address, remote: row.remote_address }).collect())
 }
 
-/// The kernel's entry for a process.
+/// The `/proc` entry of a process.
 fn entry(pid: u32) -> io::Result<procfs::process::Process> {
     let pid = i32::try_from(pid).map_err(io::Error::other)?;
     procfs::process::Process::new(pid).map_err(io::Error::other)
 }
 
-/// The inodes of a process's sockets.
+/// Inodes of a process's sockets.
 fn sockets(process: &procfs::process::Process) -> io::Result<HashSet<u64>> {
     let files = process.fd().map_err(io::Error::other)?;
     // A file may be closed between the two steps.
@@ -157,8 +155,7 @@ mod tests {
         let pid = std::process::id();
         assert!(rss_bytes(pid).unwrap() > 100_000);
         let before = cpu_time(pid).unwrap();
-        // However little of a busy machine this process has, some time it will have used more than
-        // it had.
+        // On a busy machine it may take a while until the counter increases.
         while cpu_time(pid).unwrap() <= before {}
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();

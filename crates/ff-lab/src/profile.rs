@@ -1,8 +1,8 @@
-//! What links are like, by name: built-in profiles and TOML files of the same form.
+//! Named settings of links: built-in profiles and TOML files of the same form.
 //!
-//! A profile has two directions, `up` (from a host) and `down` (to it). Its numbers carry their
-//! units in their keys. The built-in ones are round numbers for trying things out, not measurements
-//! of a network, or numbers of a paper, which they name.
+//! A profile has two directions, `up` (from a host) and `down` (to it). Keys name the units of
+//! their numbers. The built-in profiles are round numbers for trials, not measurements of a
+//! network, or numbers of a paper that they name.
 
 mod read;
 
@@ -14,17 +14,17 @@ use crate::link::Direction;
 /// Both directions of an access link.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Profile {
-    /// Its name, or its file.
+    /// Name, or path of the file.
     pub name: String,
-    /// What it stands for.
+    /// Description for lists.
     pub description: String,
-    /// From the host.
+    /// Direction from the host.
     pub up: Direction,
-    /// To the host.
+    /// Direction to the host.
     pub down: Direction,
 }
 
-/// The built-in profiles by name.
+/// Built-in profiles: name and text.
 const BUILT_IN: [(&str, &str); 17] = [
     ("3g", include_str!("../profiles/3g.toml")),
     ("baseline", include_str!("../profiles/baseline.toml")),
@@ -46,7 +46,7 @@ const BUILT_IN: [(&str, &str); 17] = [
 ];
 
 impl Profile {
-    /// A built-in profile by its name, or else one from a file.
+    /// Finds a built-in profile by name, or reads a file.
     pub fn find(name: &str) -> Result<Self> {
         if let Some((name, text)) = BUILT_IN.iter().find(|(found, _)| *found == name) {
             return read::profile(name, text, Path::new("."));
@@ -61,10 +61,10 @@ impl Profile {
         read::profile(name, &text, path.parent().unwrap_or(Path::new(".")))
     }
 
-    /// One from its text; `file` is what messages call it, and its other files are below `dir`.
+    /// Parses a profile. `file` is its name in messages; files that it names are below `dir`.
     ///
     /// # Errors
-    /// [`Error::Profile`] with the line or the key that is wrong.
+    /// [`Error::Profile`] with the invalid line or key.
     pub fn parse(file: &str, text: &str, dir: &Path) -> Result<Self> {
         read::profile(file, text, dir)
     }
@@ -98,7 +98,7 @@ mod tests {
         assert!(!Profile::find("lte-moving").unwrap().down.timetable.is_empty());
     }
 
-    /// The changes of a profile's link towards the host, each with the length of its gap.
+    /// Changes of a profile's link to the host, each with its cut.
     fn changes(name: &str) -> Vec<(Duration, Option<Cut>)> {
         let table = Profile::find(name).unwrap().down.timetable;
         let change = |index| table.change(index).map(|(at, change)| (at, change.cut));
@@ -132,7 +132,7 @@ mod tests {
         assert_eq!(profile.down, Direction::default());
     }
 
-    /// Why a profile with such a direction is refused.
+    /// Error of a profile with this direction.
     fn refused(direction: &str) -> String {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("falls.trace"), "5\n3\n").unwrap();

@@ -1,13 +1,13 @@
-//! Takes CPU time away from a process in slices, as a busy or a virtual machine does.
+//! Takes CPU time from a process in slices, as a busy or virtual machine does.
 //!
-//! The process is put into a cgroup of its own, in which the kernel lets it run for a part of
-//! each period and then stops it until the next. Works with version 1 (a mounted `cpu`
-//! controller) and version 2 (`cpu` enabled at the root).
+//! The process is moved to its own cgroup, in which the kernel lets it run for a part of each
+//! period and stops it for the rest. Works with version 1 (a mounted `cpu` controller) and version
+//! 2 (`cpu` enabled at the root).
 //!
-//! What a killed process leaves, the next quota or the next lab with hosts removes.
+//! The next quota, or the next lab with hosts, removes cgroups of killed processes.
 //!
-//! Limits: threads of the process share the quota. Processes that it starts are under it too,
-//! and stay in the cgroup's parent afterwards.
+//! Limits: threads of the process share the quota. Child processes are limited too, and are left in
+//! the cgroup's parent afterwards.
 
 mod hierarchy;
 
@@ -22,43 +22,40 @@ use crate::leftovers::{is_alive, own_name};
 use crate::process::cpu_time;
 use hierarchy::Hierarchy;
 
-/// A process under a CPU quota; dropping it gives the process all its time back.
+/// A process under a CPU quota; dropping it lifts the quota.
 #[derive(Debug)]
 pub struct CpuQuota {
-    /// Where the cgroup is.
     hierarchy: Hierarchy,
-    /// The cgroup's directory.
+    /// Directory of the cgroup.
     dir: PathBuf,
-    /// The `cgroup.procs` that the process was in.
+    /// Path of `cgroup.procs` of the previous cgroup.
     home: PathBuf,
-    /// The process.
     pid: u32,
-    /// The length of a period.
     period: Duration,
-    /// CPU time of the process when it was put under the quota.
+    /// CPU time of the process when the quota began.
     cpu_before: Duration,
 }
 
-/// What a quota did.
+/// Effects of a quota.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QuotaStats {
-    /// Periods in which the process wanted to run.
+    /// Periods in which the process was runnable.
     pub periods: u64,
     /// Periods in which it was stopped.
     pub throttled_periods: u64,
-    /// How long it was stopped, added up over the cores.
+    /// Time for which it was stopped, summed over the cores.
     pub throttled_time: Duration,
-    /// CPU time it has used since it was put under the quota.
+    /// CPU time used under the quota.
     pub usage: Duration,
 }
 
 impl CpuQuota {
-    /// Lets a process run for a percentage of one core's time, in slices of this period.
+    /// Limits a process to a percentage of one core, in slices of `period`.
     ///
-    /// A period is from 1 ms to 1 s, the time in each of them at least 1 ms.
+    /// A period is 1 ms to 1 s, and the process's time in each at least 1 ms.
     ///
     /// # Errors
-    /// [`Error::Quota`] if there is no writable cgroup, and if the process has ended.
+    /// [`Error::Quota`] if there is no writable cgroup or the process has ended.
     pub fn set(pid: u32, percent: f64, period: Duration) -> Result<Self> {
         let hierarchy = Hierarchy::find()?;
         let home = hierarchy.home_of(pid)?;
@@ -74,7 +71,7 @@ impl CpuQuota {
         Ok(quota)
     }
 
-    /// Sets another percentage of one core, or takes the quota off; the period stays.
+    /// Changes the percentage of one core, or lifts the quota; the period stays.
     ///
     /// # Errors
     /// [`Error::Quota`] if the kernel refuses it.
@@ -87,7 +84,7 @@ impl CpuQuota {
         Ok(())
     }
 
-    /// The statistics of the quota so far.
+    /// Effects so far.
     ///
     /// # Errors
     /// [`Error::Quota`] if the process has ended.
@@ -108,15 +105,14 @@ impl Drop for CpuQuota {
     }
 }
 
-/// Removes the cgroups of quotas whose owner was killed.
+/// Removes cgroups whose owners were killed.
 pub(crate) fn remove_left() {
-    // A machine without cgroups has none left over.
+    // Without cgroups there are none to remove.
     if let Ok(hierarchy) = Hierarchy::mounted() {
         remove_left_in(&hierarchy);
     }
 }
 
-/// The same of a hierarchy.
 fn remove_left_in(hierarchy: &Hierarchy) {
     for entry in fs::read_dir(hierarchy.root()).into_iter().flatten().flatten() {
         let owner = entry.file_name().to_str().and_then(owner);
@@ -128,7 +124,7 @@ fn remove_left_in(hierarchy: &Hierarchy) {
     }
 }
 
-/// The owner of a cgroup by its name: a process id, and when that process began.
+/// Owner named in a cgroup's name: process id and start time.
 fn owner(name: &str) -> Option<(i32, u64)> {
     let mut parts = name.strip_prefix(PREFIX)?.split('-');
     let owner = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
@@ -136,14 +132,14 @@ fn owner(name: &str) -> Option<(i32, u64)> {
     Some(owner)
 }
 
-/// Moves all processes of a cgroup to another, and removes it; whether it is gone.
+/// Moves all processes to another cgroup and removes this one; returns whether it is gone.
 fn empty_and_remove(dir: &Path, home: &Path) -> bool {
-    // What is in there is the process, if it lives, and those it has started.
+    // The cgroup contains the process, if it lives, and its children.
     for _ in 0..100 {
         for pid in fs::read_to_string(dir.join(PROCS)).unwrap_or_default().lines() {
             let _ = fs::write(home, pid);
         }
-        // A process that has just ended occupies its cgroup until it was waited for.
+        // A process occupies its cgroup until it is reaped.
         if fs::remove_dir(dir).is_ok() || !dir.exists() {
             return true;
         }
@@ -152,21 +148,21 @@ fn empty_and_remove(dir: &Path, home: &Path) -> bool {
     false
 }
 
-/// What the names of cgroups begin with.
+/// Prefix of cgroup names.
 const PREFIX: &str = "ff-lab-";
 
-/// The file with a cgroup's processes.
+/// File that lists a cgroup's processes.
 const PROCS: &str = "cgroup.procs";
 
-/// Numbers the cgroups of this process.
+/// Number of cgroups created by this process.
 static COUNT: AtomicU32 = AtomicU32::new(0);
 
-/// Writes a file of a cgroup.
+/// Writes a cgroup file.
 fn write(path: &Path, text: &str) -> Result<()> {
     fs::write(path, text).map_err(|error| failed(&format!("write {text:?} to"), path, &error))
 }
 
-/// The error for this file.
+/// Error about a cgroup file.
 fn failed(what: &str, path: &Path, error: &std::io::Error) -> Error {
     Error::Quota(format!("cannot {what} {}: {error}", path.display()))
 }

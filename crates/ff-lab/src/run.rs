@@ -1,4 +1,4 @@
-//! What the commands do.
+//! Runs the commands.
 
 mod check;
 mod link;
@@ -9,11 +9,11 @@ use std::process::ExitCode;
 use crate::cli::link::LinkCommand;
 use crate::cli::{Cli, Command};
 
-/// The exit status of a run in which the emulator was too late: nothing that was measured counts,
-/// and another run may be in time (EX_TEMPFAIL of `sysexits.h`).
+/// Exit status of a run that is invalid because the emulator was too late; another run may succeed
+/// (EX_TEMPFAIL of `sysexits.h`).
 pub const DOES_NOT_COUNT: u8 = 75;
 
-/// Does what the command line says.
+/// Runs the command of the command line.
 pub fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
     match &cli.command {
         Command::Up(args) => up::run(args),

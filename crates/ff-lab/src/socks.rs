@@ -1,21 +1,21 @@
-//! As much of SOCKS 5 as a test needs to open a stream through a client.
+//! A small SOCKS 5 client that opens a stream through a Tor client.
 //!
-//! In two steps, because a client answers only when its stream is open, and that may wait for
-//! somebody to put it on a circuit.
+//! It has two steps, because a client answers only when its stream is open, which may wait until a
+//! controller attaches it to a circuit.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-/// A connection to a SocksPort that has asked for a stream.
+/// A connection to a SocksPort with a pending request.
 #[derive(Debug)]
 pub(crate) struct Pending(TcpStream);
 
 impl Pending {
-    /// Connects to a SocksPort and asks for a stream to an IPv4 address.
+    /// Connects to a SocksPort and requests a stream to an IPv4 address.
     ///
-    /// Streams with different `isolation` (1 to 255 bytes) never share a circuit of the
-    /// client's own choice.
+    /// Streams of different `isolation` (1 to 255 bytes) never share a circuit that the client
+    /// chooses.
     pub(crate) fn connect(
         socks: SocketAddr,
         target: SocketAddr,
@@ -24,7 +24,7 @@ impl Pending {
         let mut socket = TcpStream::connect(socks)?;
         socket.set_read_timeout(Some(TIMEOUT))?;
         socket.set_nodelay(true)?;
-        // RFC 1928 §3: version 5, one method, and that is user and password (RFC 1929).
+        // RFC 1928 §3: version 5, one method: username and password (RFC 1929).
         socket.write_all(&[5, 1, 2])?;
         expect(&mut socket, [5, 2], "the method")?;
         let length = u8::try_from(isolation.len()).map_err(io::Error::other)?;
@@ -44,12 +44,12 @@ impl Pending {
         Ok(Self(socket))
     }
 
-    /// The address the client sees the connection coming from.
+    /// Source address of the connection, as the client sees it.
     pub(crate) fn local_addr(&self) -> io::Result<SocketAddr> {
         self.0.local_addr()
     }
 
-    /// Waits for the answer; from then on the socket is the stream.
+    /// Waits for the answer; then the socket is the stream.
     pub(crate) fn open(mut self) -> io::Result<TcpStream> {
         let mut reply = [0; 10];
         self.0.read_exact(&mut reply)?;
@@ -60,10 +60,10 @@ impl Pending {
     }
 }
 
-/// How long a client may take to answer.
+/// Longest wait for a client's answer.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Reads two bytes that must be these.
+/// Reads two bytes and compares them.
 fn expect(socket: &mut TcpStream, expected: [u8; 2], what: &str) -> io::Result<()> {
     let mut reply = [0; 2];
     socket.read_exact(&mut reply)?;

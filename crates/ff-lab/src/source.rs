@@ -1,8 +1,8 @@
-//! A server on loopback that sends as much as it is asked for, as fast as it is read.
+//! A loopback server that sends as many bytes as requested, as fast as they are read.
 //!
-//! A connection sends one line, `GET n` for n bytes or `GET` for bytes without end, and gets
-//! zeros, nothing else. Each connection has a thread that writes from one constant buffer. All of
-//! them can be paused; little is then on its way still, because little is written at once.
+//! A connection sends one line, `GET n` for n bytes or `GET` for endless bytes, and gets only
+//! zeros. Each connection has a thread that writes from a constant buffer. All can be paused at
+//! once; little is then in flight, because little is written at a time.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -15,30 +15,27 @@ use rustix::net::sockopt;
 use crate::error::{Error, Result};
 use crate::hosts::{Host, inside};
 
-/// A running server; dropping it closes all its connections.
+/// A running server; dropping it closes all connections.
 #[derive(Debug)]
 pub struct SourceServer {
-    /// Where it listens.
+    /// Listening address.
     addr: SocketAddr,
-    /// Its host, if it is not this machine.
+    /// `None` for this machine.
     host: Option<Host>,
-    /// What its threads share.
     shared: Arc<Shared>,
-    /// The thread that accepts connections.
     acceptor: Option<JoinHandle<()>>,
 }
 
-/// What the threads of a [`SourceServer`] share.
+/// State that the threads of a [`SourceServer`] share.
 #[derive(Debug, Default)]
 struct Shared {
     is_ending: AtomicBool,
-    /// Bytes handed to the system so far.
+    /// Bytes given to the system so far.
     sent_bytes: AtomicU64,
-    /// The connections that are open, to close them with, by number.
+    /// Open connections by number, to close them.
     connections: Mutex<Vec<(u64, TcpStream)>>,
-    /// Whether nothing is to be sent.
     is_paused: Mutex<bool>,
-    /// Wakes those who wait for the pause's end.
+    /// Wakes threads at the end of a pause.
     resumed: Condvar,
 }
 
@@ -46,12 +43,12 @@ impl SourceServer {
     /// Starts a server on a free port of 127.0.0.1.
     ///
     /// # Errors
-    /// When no port or thread is available.
+    /// If no port or thread is available.
     pub fn start() -> Result<Self> {
         Self::start_at(None)
     }
 
-    /// Starts a server on a host, or as [`Self::start`].
+    /// Starts a server on a host; otherwise as [`Self::start`].
     pub(crate) fn start_at(host: Option<Host>) -> Result<Self> {
         let failed = || Error::io("start a source of bytes");
         let address = host.as_ref().map_or(Ipv4Addr::LOCALHOST, Host::address);
@@ -67,25 +64,25 @@ impl SourceServer {
         Ok(Self { addr, host, shared, acceptor: Some(acceptor) })
     }
 
-    /// Its listening address.
+    /// Listening address.
     #[must_use]
     pub fn addr(&self) -> SocketAddr {
         self.addr
     }
 
-    /// How much it has sent, as far as the system took it, over all connections.
+    /// Bytes given to the system on all connections so far.
     #[must_use]
     pub fn sent_bytes(&self) -> u64 {
         self.shared.sent_bytes.load(Ordering::Relaxed)
     }
 
-    /// Sends nothing more, on any connection, until [`Self::resume`]; what the system has taken
-    /// already still arrives.
+    /// Stops sending on all connections until [`Self::resume`]. Bytes given to the system still
+    /// arrive.
     pub fn pause(&self) {
         self.shared.set_paused(true);
     }
 
-    /// Goes on after [`Self::pause`].
+    /// Ends a [`pause`](Self::pause).
     pub fn resume(&self) {
         self.shared.set_paused(false);
     }
@@ -95,7 +92,7 @@ impl Drop for SourceServer {
     fn drop(&mut self) {
         self.shared.is_ending.store(true, Ordering::Relaxed);
         self.resume();
-        // One more connection ends the wait for one.
+        // A connection wakes the acceptor.
         let woken = inside(self.host.as_ref(), || TcpStream::connect(self.addr).is_ok());
         if let (Ok(true), Some(acceptor)) = (woken, self.acceptor.take()) {
             let _ = acceptor.join();
@@ -107,31 +104,28 @@ impl Drop for SourceServer {
 }
 
 impl Shared {
-    /// The open connections.
     fn lock(&self) -> std::sync::MutexGuard<'_, Vec<(u64, TcpStream)>> {
         self.connections.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Begins or ends a pause.
     fn set_paused(&self, is_paused: bool) {
         *self.is_paused.lock().unwrap_or_else(PoisonError::into_inner) = is_paused;
         self.resumed.notify_all();
     }
 
-    /// Waits for the end of a pause, if there is one.
+    /// Waits for the end of a pause, if any.
     fn wait_while_paused(&self) {
         let is_paused = self.is_paused.lock().unwrap_or_else(PoisonError::into_inner);
         drop(self.resumed.wait_while(is_paused, |is_paused| *is_paused));
     }
 }
 
-/// What is sent; this large so that few system calls are made, and no larger for the sake of
-/// pauses.
+/// Buffer sent; large enough for few system calls, small enough for prompt pauses.
 static ZEROS: [u8; 32 * 1024] = [0; 32 * 1024];
-/// How much the system may take from a connection before its peer has.
+/// Size of a connection's send buffer in the system.
 const SEND_BUFFER_BYTES: usize = 32 * 1024;
 
-/// Accepts connections and gives each a thread.
+/// Accepts connections and starts a thread for each.
 fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
     for (number, connection) in (0_u64..).zip(listener.incoming()) {
         if shared.is_ending.load(Ordering::Relaxed) {
@@ -142,7 +136,7 @@ fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
         shared.lock().push((number, handle));
         let of_thread = shared.clone();
         let thread = thread::Builder::new().name("source".to_owned()).spawn(move || {
-            // The peer going away is how most connections end.
+            // Most connections end because the peer closes them.
             let _ = serve(&connection, &of_thread);
             let _ = connection.shutdown(Shutdown::Both);
             of_thread.lock().retain(|(other, _)| *other != number);
@@ -153,11 +147,11 @@ fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
     }
 }
 
-/// A longer request, in bytes, is none. When it comes is left to who connects: a stream may be held
-/// for hours.
+/// Longest valid request, in bytes. There is no timeout: a stream may be held for hours before it
+/// sends its request.
 const MOST_REQUEST: u64 = 64;
 
-/// Reads the request and sends what it asks for.
+/// Reads the request and sends the bytes.
 fn serve(mut connection: &TcpStream, shared: &Shared) -> io::Result<()> {
     sockopt::set_socket_send_buffer_size(connection, SEND_BUFFER_BYTES)?;
     let mut request = String::new();
@@ -173,7 +167,7 @@ fn serve(mut connection: &TcpStream, shared: &Shared) -> io::Result<()> {
     connection.shutdown(Shutdown::Write)
 }
 
-/// How much a request asks for.
+/// Bytes that a request asks for.
 fn requested_bytes(request: &str) -> io::Result<u64> {
     let bad = || io::Error::other(format!("bad request {request:?}"));
     match request.trim_end().strip_prefix("GET").ok_or_else(bad)?.trim() {
@@ -208,7 +202,7 @@ mod tests {
         endless.write_all(b"GET\n").unwrap();
         endless.read_exact(&mut bytes).unwrap();
         source.pause();
-        // One piece may have been on its way to the system then.
+        // One buffer may have been on its way to the system.
         let most = source.sent_bytes() + ZEROS.len() as u64;
         let sent = || {
             assert!(source.sent_bytes() <= most, "something was sent during the pause");

@@ -1,20 +1,20 @@
-//! What stands in the nodes' configuration files, and why.
+//! Contents of the nodes' configuration files, with reasons.
 //!
-//! `TestingTorNetwork 1` changes some thirty defaults at once (tor's `testnet.inc`): private
-//! addresses may be extended to, exited to and counted as bandwidth, and retries begin at once.
-//! Later lines win over earlier ones, so a test's own lines come last.
+//! `TestingTorNetwork 1` changes about thirty defaults (tor's `testnet.inc`): private addresses may
+//! be extended to, exited to and counted as bandwidth, and retries begin at once. Later lines
+//! override earlier ones, so a test's own lines come last.
 
 use std::fmt::Write;
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// What all nodes of a network have in common.
+/// Parts that all nodes share.
 #[derive(Clone, Debug)]
 pub(crate) struct Common {
-    /// The `DirAuthority` lines.
+    /// `DirAuthority` lines.
     pub(crate) authorities: String,
-    /// The authorities' certificates.
+    /// Certificates of the authorities.
     pub(crate) certificates: String,
     /// Lines of the test.
     pub(crate) extra: Vec<String>,
@@ -22,16 +22,16 @@ pub(crate) struct Common {
 
 /// Whether authorities can vote at this interval.
 ///
-/// `options_validate_dirauth_testing` wants it to divide 30 minutes, and
+/// `options_validate_dirauth_testing` requires it to divide 30 minutes, and
 /// `options_validate_dirauth_schedule` to be more than twice the two delays of 2 s.
 pub(crate) fn is_valid_interval(secs: u64) -> bool {
     (10..=LONGEST_INTERVAL_SECS).contains(&secs) && LONGEST_INTERVAL_SECS.is_multiple_of(secs)
 }
 
-/// The lines that have an authority vote in 2 s and then in this interval.
+/// Lines that make an authority vote in 2 s and then at this interval.
 ///
-/// Authorities vote 4 s before the times that are a multiple of the interval and an offset since
-/// the epoch. All authorities of a network get the same lines.
+/// Authorities vote 4 s before multiples of the interval plus an offset, counted from the epoch.
+/// All authorities of a network get the same lines.
 pub(crate) fn vote_soon(interval_secs: u64) -> [String; 2] {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let offset_secs = (now.as_secs() + 6) % interval_secs;
@@ -41,23 +41,23 @@ pub(crate) fn vote_soon(interval_secs: u64) -> [String; 2] {
     ]
 }
 
-/// The longest interval that tor accepts.
+/// Longest interval that tor accepts.
 const LONGEST_INTERVAL_SECS: u64 = 1800;
 
-/// Name of an empty file in a node's directory. Tor refuses /dev/null as a torrc.
+/// Name of an empty file in a node's directory; tor refuses /dev/null as a torrc.
 pub(crate) const EMPTY_FILE: &str = "empty";
 
-/// The lines of every node.
+/// Lines of every node.
 pub(crate) fn common(name: &str, ip: IpAddr, dir: &Path, common: &Common) -> String {
     let (dir, pid) = (dir.display(), std::process::id());
     let authorities = &common.authorities;
     let (control, empty) = (crate::control::SOCKET, EMPTY_FILE);
-    // OutboundBindAddress keeps everything on this machine: from 127.0.0.0/8 there is no way out.
-    // Exits are not told by the network's documents that they are relays when those are old,
-    // hence RefuseUnknownExits. DisableDebuggerAttachment would hide /proc from non-root tests.
-    // The GeoIP files, which cost every start a second of CPU time, are replaced by an empty one.
-    // With the event for cells on, as TestingTorNetwork has it, and nobody listening, every cell of
-    // a circuit leaves 40 bytes behind until the circuit ends (relay.c, testing_cell_stats).
+    // OutboundBindAddress keeps everything on this machine: 127.0.0.0/8 has no route out. With old
+    // documents exits do not learn from them that they are relays, hence RefuseUnknownExits.
+    // DisableDebuggerAttachment would hide /proc from non-root tests. The GeoIP files, which cost a
+    // second of CPU time at every start, are replaced by an empty one. TestingTorNetwork enables
+    // the cell event; then, if nobody listens, every cell of a circuit leaves 40 bytes behind until
+    // the circuit ends (relay.c, testing_cell_stats).
     format!(
         "TestingTorNetwork 1\n\
          {authorities}\
@@ -83,16 +83,16 @@ pub(crate) fn common(name: &str, ip: IpAddr, dir: &Path, common: &Common) -> Str
     )
 }
 
-/// The further lines of an authority.
+/// More lines of an authority.
 pub(crate) fn authority(
     or: SocketAddr,
     dirport: SocketAddr,
     interval: u64,
     params: &[(String, i64)],
 ) -> String {
-    // Votes and signatures have 2 s each, tor's minimum. The first vote is put off for as long as
-    // possible, until `vote_soon`. New relays have no history and no bandwidth yet, so the flags
-    // that hang on these are given away.
+    // Votes and signatures have 2 s each, tor's minimum. The first vote is delayed as long as
+    // possible, until `vote_soon`. New relays have no history and no bandwidth, so flags that
+    // depend on these are assigned.
     let initial = LONGEST_INTERVAL_SECS;
     let mut text = format!(
         "ORPort {or}\n\
@@ -118,15 +118,15 @@ pub(crate) fn authority(
     text
 }
 
-/// The further lines of a relay.
+/// More lines of a relay.
 pub(crate) fn relay(
     or: SocketAddr,
     socks: Option<SocketAddr>,
     is_exit: bool,
     bandwidth_rate: Option<u64>,
 ) -> String {
-    // A policy of 127.0.0.0/8 alone would be summarised as "rejects everything", because
-    // summaries leave private addresses out; clients would not choose such an exit themselves.
+    // A policy of 127.0.0.0/8 alone would be summarised as "rejects everything", because summaries
+    // omit private addresses; clients would not choose such an exit.
     let exit = if is_exit { "ExitRelay 1\nExitPolicy accept *:*" } else { "ExitRelay 0" };
     let socks = socks.map_or_else(|| "SocksPort 0\n".to_owned(), client);
     let mut text = format!("ORPort {or}\n{socks}{exit}\n");
@@ -136,11 +136,11 @@ pub(crate) fn relay(
     text
 }
 
-/// The further lines of a client, or of a relay that is one as well.
+/// More lines of a client, or of a relay that is also a client.
 pub(crate) fn client(socks: SocketAddr) -> String {
-    // Without guards a circuit may begin at any relay. Build times on loopback would teach the
+    // Without guards a circuit may begin at any relay. Build times on loopback would give the
     // client a timeout of some milliseconds. Every NewCircuitPeriod tor closes circuits that a
-    // refused stream has made too old.
+    // refused stream has marked as too old.
     format!(
         "SocksPort {socks}\n\
          UseEntryGuards 0\n\

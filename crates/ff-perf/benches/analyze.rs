@@ -1,8 +1,8 @@
-//! How long the analysis of circuits takes: a fit, a step of the moving window, reading, and all of
-//! it, which is to grow with the number of circuits and not faster.
+//! Time of the analysis of circuits: a fit, a step of the moving window, reading, and the whole
+//! analysis, which should grow linearly with the number of circuits.
 //!
-//! `cargo bench -p ff-perf --bench analyze`; compared with scipy: the test `scipy`, which prints
-//! the ratio of a step.
+//! `cargo bench -p ff-perf --bench analyze`. The test `scipy` compares a step with scipy and prints
+//! the ratio.
 
 use std::hint::black_box;
 use std::path::Path;
@@ -19,7 +19,6 @@ use ff_report::input::Inputs;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha12Rng;
 
-/// Times of circuits in ms.
 fn times(count: usize) -> Vec<f64> {
     let mut rng = ChaCha12Rng::seed_from_u64(15);
     let gev = Gev { xi: 0.2, mu: 350.0, sigma: 90.0 };
@@ -45,7 +44,6 @@ fn circuits(count: usize) -> Circuits {
     circuits
 }
 
-/// Fits of a window's values.
 fn fits(criterion: &mut Criterion) {
     let values = times(WINDOW);
     let sample = Sample::new(&values, &[]);
@@ -57,7 +55,7 @@ fn fits(criterion: &mut Criterion) {
     });
 }
 
-/// A new value for a full window of 1,000.
+/// Adds a value to a full window of 1,000.
 fn steps(criterion: &mut Criterion) {
     let values = times(20_000);
     let mut next = values.iter().copied().cycle();
@@ -78,7 +76,7 @@ fn steps(criterion: &mut Criterion) {
     });
 }
 
-/// OnionPerf's day from its text, and everything that is said of 20,000 circuits.
+/// Reads OnionPerf's day, and analyses 20,000 circuits.
 fn whole(criterion: &mut Criterion) {
     let name = "tests/data/onionperf/2021-01-01.op-hk5.onionperf.analysis.json.xz";
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(name);

@@ -1,4 +1,4 @@
-//! The bound of 10^6 relays compared with that of 10^5, for paths of ten.
+//! The bound over 10^6 relays compared with 10^5, for paths of ten.
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use ff_circuits::bound::Capacities;

@@ -1,4 +1,4 @@
-//! What a path costs in a network of 6,528 relays, as in July 2019, and in one of 10^6.
+//! Time to draw a path in a network of 6,528 relays, as in July 2019, and of 10^6.
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use ff_circuits::paths::{Choice, Generator, Lengths, Rules};
@@ -6,7 +6,7 @@ use ff_sim::network::{Flags, Network, Relay};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha12Rng;
 
-/// Relays with flags, weights and /16s by chance.
+/// Relays with random flags, weights and /16s.
 fn network(relays: u32) -> Network {
     let mut rng = ChaCha12Rng::seed_from_u64(1);
     let one = |number: u32| {

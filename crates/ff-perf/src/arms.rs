@@ -1,12 +1,12 @@
-//! The arms of a run: ways to download that take turns, so that they are compared over the same
-//! time.
+//! Arms of a run: configurations of downloads that take turns, so that all are measured over the
+//! same time.
 //!
 //! ```text
 //!   FILE (TOML) ─▶ Arm: client, lines of a torrc, rules or a file of paths
 //!   turn(arms, number, seed) ─▶ which arm a download belongs to; its line names the arm
 //! ```
 //!
-//! In each round every arm comes once, in an order that the seed draws.
+//! Each round has every arm once, in a random order.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -23,37 +23,37 @@ use crate::cli::measure::ClientKind;
 use crate::cli::paths::{Mix, RulesArgs, SelectPaths, mix};
 use crate::client::tor::Tor;
 
-/// An arm.
+/// Configuration of one arm.
 #[derive(Clone, Debug)]
 pub struct Arm {
-    /// Its name: letters, digits, `-` and `_`.
+    /// Name: letters, digits, `-` and `_`.
     pub name: String,
-    /// The client that builds its circuits.
+    /// Client that builds the circuits.
     pub client: ClientKind,
-    /// Whether the client chooses their paths itself.
+    /// Whether the client chooses its own paths.
     pub as_client: bool,
-    /// Options that tor gets for it.
+    /// Options for tor.
     pub torrc: Vec<TorrcLine>,
-    /// By which rules relays are drawn, if the arm says so.
+    /// Rules for drawing relays; default: the run's.
     pub select: Option<SelectPaths>,
-    /// Lengths of its paths, if it says so.
+    /// Path lengths; default: the run's.
     pub lengths: Option<Mix>,
-    /// How many guards it keeps, if it says so.
+    /// Number of guards; default: the run's.
     pub guards: Option<usize>,
-    /// A file of paths.
+    /// File of paths.
     pub path_file: Option<PathBuf>,
-    /// A bandwidth file by whose weights paths are drawn.
+    /// Bandwidth file whose weights are used to draw paths.
     pub weights: Option<PathBuf>,
 }
 
-/// A line of a torrc.
+/// An option of torrc in the file of arms.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TorrcLine {
-    /// Its line in the file of the arms, from 1.
+    /// Line in the file of arms, from 1.
     pub line: usize,
-    /// The option.
+    /// Name of the option.
     pub option: String,
-    /// The value.
+    /// Its value.
     pub value: String,
 }
 
@@ -80,7 +80,7 @@ struct ArmFile {
 }
 
 impl Arm {
-    /// The rules by which its paths are drawn, where a run has these.
+    /// Rules of paths: the arm's, completed by the run's.
     #[must_use]
     pub fn rules(&self, run: &RulesArgs) -> RulesArgs {
         RulesArgs {
@@ -91,38 +91,38 @@ impl Arm {
         }
     }
 
-    /// The options that tor gets, by name and value.
+    /// Options for tor, by name and value.
     #[must_use]
     pub fn options(&self) -> Vec<(String, String)> {
         self.torrc.iter().map(|line| (line.option.clone(), line.value.clone())).collect()
     }
 }
 
-/// The longest name of an arm, in bytes.
+/// Longest name of an arm, in bytes.
 const MOST_NAME: usize = 64;
 
-/// Whether an arm may have this name: files are named by it.
+/// Whether a name is valid for an arm; files are named by it.
 #[must_use]
 pub fn is_name(name: &str) -> bool {
     let is_good = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
     (1..=MOST_NAME).contains(&name.len()) && name.bytes().all(is_good)
 }
 
-/// The place of the arm that the download with this number belongs to, from 0.
+/// Index of the arm of download `number`.
 #[must_use]
 pub fn turn(arms: usize, number: u64, seed: u64) -> usize {
     let round = arms.max(1) as u64;
     let mut order: Vec<usize> = (0..arms).collect();
     let mut rng = ChaCha12Rng::seed_from_u64(seed);
-    // Paths are drawn by the same seed, each with the stream of its number.
+    // Paths use the same seed with the stream of their number.
     rng.set_stream(!(number / round));
     order.shuffle(&mut rng);
     let at = usize::try_from(number % round).ok();
     at.and_then(|at| order.get(at)).copied().unwrap_or_default()
 }
 
-/// Reads the arms of a file. An arm that names no client has this one; all choose their paths themselves with `as_client`. The
-/// files that an arm names are below the file's folder.
+/// Reads the arms of a file. `client` is the default for arms; with `as_client` all choose their
+/// own paths. Files that an arm names are relative to the file's folder.
 ///
 /// # Errors
 /// One sentence with the file and the line.
@@ -153,23 +153,23 @@ pub fn parse(
     Ok(arms)
 }
 
-/// Reads arms and says where they are wrong.
+/// Reads arms and reports errors with their lines.
 struct Reader<'a> {
     file: &'a Path,
     text: &'a str,
-    /// The client of an arm that names none.
+    /// Default client.
     client: ClientKind,
-    /// Whether all clients choose their paths themselves.
+    /// Whether all clients choose their own paths.
     as_client: bool,
 }
 
 impl Reader<'_> {
-    /// The error for a place in the text.
+    /// Error at a position in the text.
     fn wrong(&self, span: &Range<usize>, what: &str) -> String {
         format!("{}, line {}: {what}", self.file.display(), self.line(span))
     }
 
-    /// The line of a place, from 1.
+    /// Line of a position, from 1.
     fn line(&self, span: &Range<usize>) -> usize {
         let before = self.text.get(..span.start).unwrap_or_default();
         before.matches('\n').count() + 1
@@ -220,7 +220,7 @@ impl Reader<'_> {
         })
     }
 
-    /// One of the values that an option of the command line may have.
+    /// Parses a value as the command line does.
     fn choice<T: ValueEnum>(
         &self,
         key: &str,
@@ -236,7 +236,7 @@ impl Reader<'_> {
         })
     }
 
-    /// A line of a torrc, for a tor that gets its paths or not.
+    /// Parses a torrc line; an arm with given paths must not set the options that these need.
     fn torrc(&self, text: &Spanned<String>, has_given_paths: bool) -> Result<TorrcLine, String> {
         let wrong = |what: &str| self.wrong(&text.span(), what);
         let line = text.get_ref().trim();

@@ -1,17 +1,16 @@
-//! How much may be downloaded in a month of UTC. No clock and no file; drivers bring both.
+//! Budget of downloaded bytes per month of UTC. It has no clock and no file; callers provide both.
 //!
 //! ```text
 //!  hold(most that a download may take) ─┬▶ Ok: it begins ─▶ settle(what it took)
 //!                                       └▶ Full: it is put off
 //! ```
 //!
-//! What has been spent and what is held never exceed the budget together, as long as no download
-//! takes more than was held for it. What goes over an interface without downloads, such as
-//! directory documents, is set aside for the rest of the month at the mean rate that was counted. A
-//! later month begins with nothing spent. Months never go back, so after a clock jumps back no
-//! month is spent twice; a clock that jumped ahead and came back leaves a month that lies in the
-//! future, which is renewed every 31 days of the monotonic clock until the other clock has come
-//! there.
+//! Bytes spent and held never exceed the budget together, if no download takes more than was held
+//! for it. Traffic of the interface outside downloads, such as directory documents, is reserved for
+//! the rest of the month at its mean rate so far. A later month begins with nothing spent. Months
+//! never go back, so after a clock jumps back no month is spent twice. After a clock jumped ahead
+//! and back, the month is in the future; it is then renewed every 31 days of the monotonic clock
+//! until the other clock reaches it.
 
 use std::time::Duration;
 
@@ -20,60 +19,57 @@ use serde::{Deserialize, Serialize};
 
 use crate::store::rotation::Now;
 
-/// The version of [`Spent`] that is written.
+/// Version of [`Spent`] as written.
 pub const SCHEMA: u32 = 1;
-/// The length of the longest month, in seconds.
+/// Length of the longest month, in seconds.
 const MONTH_SECS: u64 = 31 * DAY_SECS;
 
-/// The bytes that have been spent, as they are kept between two runs.
+/// Bytes spent, as kept between runs.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 pub struct Spent {
     /// [`SCHEMA`].
     pub schema: u32,
-    /// The month of UTC: `2026-11`.
+    /// Month of UTC: `2026-11`.
     pub month: String,
-    /// How much was spent in it, in bytes.
+    /// Bytes spent in the month.
     pub bytes: u64,
-    /// How much is held for the running download, in bytes.
+    /// Bytes held for the running download.
     #[serde(default)]
     pub held_bytes: u64,
-    /// For how long it has been that month here, in seconds of the monotonic clock while the
-    /// program ran.
+    /// Age of the month, in seconds of the monotonic clock while the program ran.
     #[serde(default)]
     pub age_secs: u64,
-    /// How many downloads have begun in all: the place of the next one in the order of sizes.
+    /// Downloads begun in all: the next one's index in the order of sizes.
     #[serde(default)]
     pub begun: u64,
-    /// The counter of a network interface, if that is used.
+    /// Last reading of the network interface, if used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub counter: Option<Counter>,
-    /// How much went over it while no download was under way, in bytes; halved now and then, as is
-    /// the time.
+    /// Bytes over the interface outside downloads; halved now and then, together with `other_secs`.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub other_bytes: u64,
-    /// In which time, in seconds of the monotonic clock while the program ran.
+    /// Time of `other_bytes`, in seconds of the monotonic clock while the program ran.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub other_secs: u64,
 }
 
-/// Whether a number needs no key.
+/// Whether a number is omitted.
 const fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 
-/// The counters of a network interface.
+/// Reading of a network interface.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct Counter {
-    /// Its name.
+    /// Name of the interface.
     pub interface: String,
-    /// How much it has received and sent since the system made it, in bytes.
+    /// Bytes received and sent since the interface was created.
     pub bytes: u64,
 }
 
 impl Counter {
-    /// How much went over the interface since an earlier reading, in bytes. A smaller number than
-    /// before means that the interface is new, so all of it came since then; without an earlier
-    /// reading of the same interface, 0.
+    /// Bytes since an earlier reading of the same interface; 0 without one. If the number fell, the
+    /// interface is new, and all its bytes count.
     #[must_use]
     pub fn since(&self, before: Option<&Self>) -> u64 {
         let before = before.filter(|before| before.interface == self.interface);
@@ -81,24 +77,24 @@ impl Counter {
     }
 }
 
-/// A download for which the rest of the month's budget is too small.
+/// The rest of the month's budget is too small for a download.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error(
     "{left_bytes} bytes are left of the data budget of {month}{}, and this download may take {bytes}",
     reserved(.reserved_bytes)
 )]
 pub struct Full {
-    /// The month.
+    /// Month of UTC.
     pub month: String,
-    /// How much is left of it, in bytes.
+    /// Bytes left in the month.
     pub left_bytes: u64,
-    /// How much of that is set aside for traffic without downloads, in bytes.
+    /// Bytes of these that are reserved for traffic outside downloads.
     pub reserved_bytes: u64,
-    /// How much the download may take, in bytes.
+    /// Most bytes that the download may take.
     pub bytes: u64,
 }
 
-/// The reserved bytes, in words; nothing if they are 0.
+/// Text on the reserved bytes; empty if 0.
 fn reserved(bytes: &u64) -> String {
     if *bytes == 0 {
         return String::new();
@@ -106,19 +102,19 @@ fn reserved(bytes: &u64) -> String {
     format!(" ({bytes} of them for traffic without downloads)")
 }
 
-/// The budget of a month, and what has been spent of it.
+/// Budget of a month and the bytes spent.
 #[derive(Clone, Debug)]
 pub struct Budget {
-    /// How much may be spent in a month, in bytes; no limit if none.
+    /// Budget in bytes; `None` without a limit.
     most_bytes: Option<u64>,
     spent: Spent,
-    /// Up to when the monotonic clock has been counted.
+    /// Time of the monotonic clock that has been counted.
     counted: Duration,
 }
 
 impl Budget {
-    /// Continues with what an earlier run has spent. A download that was running when that run
-    /// ended counts with all that was held for it.
+    /// Continues an earlier run. A download that was running when it ended counts with all bytes
+    /// held for it.
     #[must_use]
     pub fn new(most_bytes: Option<u64>, before: Option<Spent>, now: Now) -> Self {
         let nothing = || Spent { month: month(now.unix_secs), ..Spent::default() };
@@ -129,10 +125,10 @@ impl Budget {
         budget
     }
 
-    /// Sets aside the most that a download may take, which then begins.
+    /// Holds the most bytes that a download may take; the download then begins.
     ///
     /// # Errors
-    /// [`Full`] if the month has less; nothing has changed then.
+    /// [`Full`] if the month has fewer; nothing has changed.
     pub fn hold(&mut self, bytes: u64, now: Now) -> Result<(), Full> {
         self.look(now);
         let left_bytes = self.left_bytes().unwrap_or(u64::MAX);
@@ -142,68 +138,68 @@ impl Budget {
             return Err(Full { month, left_bytes, reserved_bytes, bytes });
         }
         self.spent.held_bytes = self.spent.held_bytes.saturating_add(bytes);
-        // It wraps, so that no number in the file of a budget ends the program.
+        // It wraps, so that no number in the file causes a panic.
         self.spent.begun = self.spent.begun.wrapping_add(1);
         Ok(())
     }
 
-    /// The download has ended and took `bytes`; nothing is held any longer.
+    /// Ends a download that took `bytes`, and releases the rest.
     pub fn settle(&mut self, bytes: u64, now: Now) {
         self.spent.held_bytes = 0;
         self.spend(bytes, now);
     }
 
-    /// Returns what is held for a download that has not begun after all.
+    /// Releases the bytes held for a download that did not begin.
     pub fn release(&mut self) {
         self.spent.held_bytes = 0;
         self.spent.begun = self.spent.begun.wrapping_sub(1);
     }
 
-    /// Counts `bytes` that were spent on something else.
+    /// Counts `bytes` outside the held ones.
     pub fn spend(&mut self, bytes: u64, now: Now) {
         self.look(now);
         self.spent.bytes = self.spent.bytes.saturating_add(bytes);
     }
 
-    /// Counts `bytes` that went over the interface while no download was under way.
+    /// Counts `bytes` over the interface outside downloads.
     pub fn spend_otherwise(&mut self, bytes: u64, now: Now) {
         self.spend(bytes, now);
         self.spent.other_bytes = self.spent.other_bytes.saturating_add(bytes);
     }
 
-    /// How much will go over the interface without downloads in the rest of the month and one more
-    /// day, in bytes, at the rate that was counted.
+    /// Estimated bytes over the interface outside downloads for the rest of the month and one more
+    /// day, at the mean rate so far.
     fn reserve_bytes(&self, now: Now) -> u64 {
         let secs = rest_of_month(now.unix_secs).saturating_add(DAY_SECS);
         let bytes = u128::from(self.spent.other_bytes) * u128::from(secs);
         u64::try_from(bytes / u128::from(self.spent.other_secs.max(DAY_SECS))).unwrap_or(u64::MAX)
     }
 
-    /// The counters of the interface were read.
+    /// Stores a reading of the interface.
     pub fn read(&mut self, counter: Counter) {
         self.spent.counter = Some(counter);
     }
 
-    /// The bytes that have been spent, to be kept.
+    /// State to keep for the next run.
     #[must_use]
     pub const fn spent(&self) -> &Spent {
         &self.spent
     }
 
-    /// How much may be spent in a month, in bytes; no limit if none.
+    /// Budget in bytes; `None` without a limit.
     #[must_use]
     pub const fn most_bytes(&self) -> Option<u64> {
         self.most_bytes
     }
 
-    /// How much of the month is neither spent nor held, in bytes; no limit if none.
+    /// Bytes neither spent nor held; `None` without a limit.
     #[must_use]
     pub fn left_bytes(&self) -> Option<u64> {
         let gone = self.spent.bytes.saturating_add(self.spent.held_bytes);
         self.most_bytes.map(|most| most.saturating_sub(gone))
     }
 
-    /// Begins a month if the clocks say so. What is held for a running download stays held.
+    /// Begins a new month if the clocks say so; held bytes stay held.
     fn look(&mut self, now: Now) {
         let secs = now.elapsed.saturating_sub(self.counted).as_secs();
         self.counted += Duration::from_secs(secs);
@@ -224,14 +220,14 @@ impl Budget {
     }
 }
 
-/// The month of UTC at a second since 1970: `2026-11`. Names of later months are greater.
+/// Month of UTC at a time in seconds since 1970: `2026-11`. Later months compare greater.
 fn month(unix_secs: u64) -> String {
     let utc = Utc::from_unix_secs(unix_secs.min(Utc::LAST_UNIX_SECS));
     let text = utc.map(|utc| utc.to_string()).unwrap_or_default();
     text.get(..7).unwrap_or_default().to_owned()
 }
 
-/// The seconds until the next month of UTC begins.
+/// Seconds until the next month of UTC.
 fn rest_of_month(unix_secs: u64) -> u64 {
     let next = || {
         let name = month(unix_secs);

@@ -22,16 +22,16 @@ use ff_report::options::CommandOptions;
 #[derive(Debug, Parser)]
 #[command(name = "ff-perf", version, after_help = EXIT_STATUS)]
 pub struct Cli {
-    /// What to do.
+    /// The command.
     #[command(subcommand)]
     pub command: Command,
 }
 
-/// The option that says where results go, and does not change them.
+/// Option that only says where results go.
 const FOLDER: &str = "figures";
 
 impl Cli {
-    /// Reads this program's arguments; if they are invalid, prints why and ends the program.
+    /// Parses this program's arguments; if they are invalid, prints the error and exits.
     #[must_use]
     pub fn read() -> Self {
         let mut clap = Self::command();
@@ -46,7 +46,7 @@ impl Cli {
     }
 }
 
-/// The options that the innermost command was run with.
+/// Options given to the innermost command.
 fn options(command: &clap::Command, matches: &ArgMatches) -> CommandOptions {
     let (mut command, mut matches) = (command, matches);
     while let Some((name, inner)) = matches.subcommand() {
@@ -59,7 +59,7 @@ fn options(command: &clap::Command, matches: &ArgMatches) -> CommandOptions {
 }
 
 impl Command {
-    /// Where it keeps the options that it was run with, if its results name them.
+    /// The command's field for its options, if its results name them.
     fn options_mut(&mut self) -> Option<&mut CommandOptions> {
         match self {
             Self::Circuits(Circuits::Analyze(args)) => Some(&mut args.options),
@@ -72,7 +72,7 @@ impl Command {
     }
 }
 
-/// What exit statuses mean.
+/// Help on exit statuses.
 const EXIT_STATUS: &str = "Exit status:
   0  success
   1  failure, with its cause on standard error
@@ -81,13 +81,13 @@ const EXIT_STATUS: &str = "Exit status:
   75 lab: the emulator was too late, or the machine too busy, so the run is invalid; repeat it
   128 plus a signal's number, such as 143 for SIGTERM: lab was stopped by it, and has stopped its network";
 
-/// Exit statuses of commands that have no others.
+/// Help on exit statuses of commands without special ones.
 const STATUS: &str = "Exit status:
   0  success
   1  failure, with its cause on standard error
   2  invalid command line";
 
-/// What to do.
+/// Commands of `ff-perf`.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Measure circuits and analyse them.
@@ -96,8 +96,8 @@ pub enum Command {
     /// Measure downloads over Tor as its users see them, and analyse them.
     #[command(subcommand)]
     Downloads(downloads::DownloadsCommand),
-    /// Serve downloads: a web server that sends any requested number of bytes to clients that know
-    /// its token.
+    /// Serve downloads: a web server that sends as many bytes as it is asked for to clients that
+    /// know its token.
     ///
     /// Prints the URL that `downloads run --to` takes, and serves until SIGTERM or Ctrl-C. Anybody
     /// can connect, but only clients that know the token, which is part of that URL, get bytes.
@@ -168,7 +168,7 @@ pub enum Command {
     },
 }
 
-/// What to do with circuits.
+/// Commands of `ff-perf circuits`.
 #[derive(Debug, Subcommand)]
 pub enum Circuits {
     /// Build circuits through given relays and measure how long they take and how good they are.

@@ -1,7 +1,7 @@
-//! Clients that build circuits: one interface, and its implementations.
+//! The interface of clients that build circuits, and its implementations.
 //!
-//! A client does one thing at a time with a circuit and says how long it took; what is done when,
-//! and what is kept of it, is decided elsewhere. A future that is dropped ends what it was doing.
+//! A client does one operation at a time on a circuit and returns how long it took; callers decide
+//! the order and what is recorded. Dropping a future cancels its operation.
 
 pub mod arti;
 pub mod tor;
@@ -17,33 +17,32 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 /// Builds circuits through given relays.
 pub trait Client: Send + Sync + 'static {
-    /// A circuit; it ends when it is dropped.
+    /// Type of circuits; dropping one closes it.
     type Circuit: Send + Sync + 'static;
-    /// A stream on it.
+    /// Type of streams on its circuits.
     type Stream: AsyncRead + AsyncWrite + Send + Unpin;
 
-    /// As lines name it.
+    /// Name in lines.
     const NAME: ff_circuits::record::Client;
-    /// Whether a circuit stays open when it has no stream at some moment, however earlier streams
-    /// ended.
+    /// Whether a circuit without streams stays open, however earlier streams ended.
     const KEEPS_UNUSED: bool;
-    /// Whether it chooses paths itself, and builds through no given relays.
+    /// Whether it chooses its own paths and cannot build through given relays.
     const CHOOSES_PATHS: bool = false;
 
-    /// Builds a circuit, hop by hop. What has been built by when is in `progress`, also if it fails
-    /// or is given up.
+    /// Builds a circuit, hop by hop. `progress` has the times of finished hops, also on failure or
+    /// if the build is cancelled.
     fn build(
         &self,
         path: &[Arc<NetworkRelay>],
         progress: &mut Progress,
     ) -> impl Future<Output = Result<Self::Circuit, Fault>> + Send;
 
-    /// Sends one cell to the last relay and waits for the one that comes back. It fails if that one
-    /// is about another address, as far as the client tells: only a relay that lies does that.
+    /// Sends one cell to the last relay and waits for the answer. Fails if the answer is about
+    /// another address, as far as the client tells: only a lying relay does that.
     ///
-    /// Arti does not tell which address an exit has refused, nor does a tor of the Internet's
-    /// network if it is a private one; no figure depends on it, because a probe's time is that of
-    /// the cell, with any content.
+    /// Arti does not tell which address an exit refused, nor does tor in the public network if the
+    /// address is private. No result depends on it: a probe measures the time of a cell, whatever
+    /// its content.
     fn probe(
         &self,
         circuit: &Self::Circuit,
@@ -51,7 +50,7 @@ pub trait Client: Send + Sync + 'static {
         address: Ipv4Addr,
     ) -> impl Future<Output = Result<Answer, Fault>> + Send;
 
-    /// Opens a stream to a host: asks for it, and waits until the exit says that it is connected.
+    /// Opens a stream to a host and waits until the exit reports it as connected.
     fn open(
         &self,
         circuit: &Self::Circuit,
@@ -59,13 +58,12 @@ pub trait Client: Send + Sync + 'static {
         port: u16,
     ) -> impl Future<Output = Result<Self::Stream, Fault>> + Send;
 
-    /// The path that the client chose itself for a circuit; none if it builds through given relays.
+    /// The path that the client chose for a circuit; `None` if paths are given.
     fn own_path(_circuit: &Self::Circuit) -> Option<OwnPath> {
         None
     }
 
-    /// What it says that a stream has ended, by an error or without one, if its target has not
-    /// ended it.
+    /// Why a stream ended, with or without an error; `None` if its target ended it.
     fn lost(
         circuit: &Self::Circuit,
         stream: &mut Self::Stream,
@@ -73,18 +71,17 @@ pub trait Client: Send + Sync + 'static {
     ) -> impl Future<Output = Option<Fault>> + Send;
 }
 
-/// The path of a circuit that its client chose itself.
+/// Path of a circuit that the client chose.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum OwnPath {
-    /// Its relays, first hop first. To an onion service: the client's part, up to the rendezvous
-    /// point.
+    /// Relays, first hop first. To an onion service: the client's part, up to the rendezvous point.
     Known(Vec<ff_circuits::record::PathRelay>),
-    /// Why the path is not known.
+    /// Reason why the path is unknown.
     Unknown(String),
 }
 
 impl OwnPath {
-    /// The paths of all circuits that a stream may use: several if it is on a conflux set.
+    /// The path of a stream that may use several circuits, as on a conflux set.
     pub(crate) fn of_legs(mut legs: Vec<Vec<ff_circuits::record::PathRelay>>) -> Self {
         match (legs.pop(), legs.len()) {
             (Some(relays), 0) if !relays.is_empty() => Self::Known(relays),
@@ -101,31 +98,31 @@ impl OwnPath {
     }
 }
 
-/// How far the building of a circuit has come. Times count from its beginning, in µs.
+/// Progress of building a circuit; times in µs since its start.
 #[derive(Clone, Debug)]
 pub struct Progress {
-    /// When it began.
+    /// Start.
     pub began: Instant,
-    /// How long the link took to open, if it was not open.
+    /// Time to open the link, if it was not open.
     pub link_us: Option<u64>,
-    /// Whether there is a link.
+    /// Whether the link is open.
     pub has_link: bool,
-    /// When each hop stood.
+    /// Times at which hops were complete.
     pub hops_us: Vec<u64>,
 }
 
 impl Progress {
-    /// Begins now.
+    /// Starts now.
     pub fn new() -> Self {
         Self { began: Instant::now(), link_us: None, has_link: false, hops_us: Vec::new() }
     }
 
-    /// How long it has been going on, in µs.
+    /// Time since the start, in µs.
     pub fn us(&self) -> u64 {
         us_since(self.began)
     }
 
-    /// A hop stands.
+    /// Records that a hop is complete.
     pub fn hop(&mut self) {
         self.hops_us.push(self.us());
     }
@@ -137,67 +134,67 @@ impl Default for Progress {
     }
 }
 
-/// The answer that came back from the last relay.
+/// Answer of the last relay to a probe.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Answer {
-    /// After how long, in µs.
+    /// Time until the answer, in µs.
     pub us: u64,
-    /// With which reason it refused, in lower case as tor-spec 6.3 names it, or its number if it
-    /// has no name there; empty for a resolved address.
+    /// Reason of the refusal in lower case as in tor-spec 6.3, or its number if it has no name
+    /// there; empty for a resolved address.
     pub reason: String,
 }
 
-/// Why something failed.
+/// A failure and the side at fault.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Fault {
-    /// The reason.
+    /// Reason.
     pub reason: String,
     /// The side at fault.
     pub whose: Whose,
-    /// Whether it was the last relay, if it came of a circuit that stands.
+    /// Whether the last relay is at fault, for failures on an open circuit.
     pub is_of_last: bool,
 }
 
 impl Fault {
-    /// Of this one, as whose all but a last relay's is.
+    /// A fault of this side, but not of the last relay.
     pub(crate) fn of(whose: Whose, reason: impl ToString) -> Self {
         Self { reason: reason.to_string(), whose, is_of_last: false }
     }
 
-    /// The last relay's, or of the network before it.
+    /// Fault of the last relay, or of the network before it.
     pub fn relay(reason: impl ToString) -> Self {
         Self { is_of_last: true, ..Self::of(Whose::Relay, reason) }
     }
 
-    /// A relay's, or of the network between relays; if the circuit stood, nobody knows which.
+    /// Fault of a relay or of the network between relays; on an open circuit it is unknown which.
     pub fn circuit(reason: impl ToString) -> Self {
         Self::of(Whose::Relay, reason)
     }
 
-    /// Nothing came in time.
+    /// Timeout.
     pub fn timeout(reason: impl ToString) -> Self {
         Self::unknown(reason)
     }
 
-    /// Nobody knows whose.
+    /// Fault of an unknown side.
     pub fn unknown(reason: impl ToString) -> Self {
         Self::of(Whose::Unknown, reason)
     }
 
-    /// Ours.
+    /// Fault of this client.
     pub fn client(reason: impl ToString) -> Self {
         Self::of(Whose::Client, reason)
     }
 
-    /// The target's.
+    /// Fault of the target.
     pub fn target(reason: impl ToString) -> Self {
         Self::of(Whose::Target, reason)
     }
 }
 
-/// The fault for an exit's END with this reason, in lower case as tor-spec 6.3 names it: some
-/// reasons are the exit's own, and tor says `internal` for everything unexpected, its own errors
-/// and its target's. It cannot be known whether only this exit does not know a name or a route.
+/// The fault for an exit's END with this reason, in lower case as in tor-spec 6.3. Some reasons are
+/// the exit's own. tor sends `internal` for everything unexpected, its own errors and its target's.
+/// It is unknown whether only this exit cannot resolve a name or reach a host.
 pub(crate) fn refused(reason: String) -> Fault {
     match reason.as_str() {
         "exitpolicy" | "resourcelimit" | "hibernating" | "torprotocol" | "notdirectory" => {
@@ -208,17 +205,17 @@ pub(crate) fn refused(reason: String) -> Fault {
     }
 }
 
-/// The fault for an exit's END of an open stream, if it was not the target's.
+/// The fault for an exit's END of an open stream; `None` if the target ended it.
 pub(crate) fn by_exit(reason: String) -> Option<Fault> {
     Some(refused(reason)).filter(|fault| fault.whose != Whose::Target)
 }
 
-/// The time since then, in µs.
+/// Time since `then`, in µs.
 pub(crate) fn us_since(then: Instant) -> u64 {
     u64::try_from(then.elapsed().as_micros()).unwrap_or(u64::MAX)
 }
 
-/// The port that probes ask for; nothing listens there.
+/// Port of probes; nothing listens there.
 pub(crate) const PROBE_PORT: u16 = 1;
 
 #[cfg(test)]

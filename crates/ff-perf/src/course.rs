@@ -1,5 +1,5 @@
-//! One run from its first circuit to its last: asks the scheduler, starts measurements, has a
-//! keeper keep what they bring.
+//! Runs circuits from the first to the last: asks the scheduler, starts measurements, and gives
+//! results to a keeper.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -19,30 +19,29 @@ use crate::schedule::{Gate, Next, ScheduleLimits, Scheduler, Task};
 use crate::signals::Signals;
 use crate::store::{Store, StoreError};
 
-/// What a run needs.
+/// Settings of a run.
 pub struct Course<C> {
-    /// The client that builds circuits.
+    /// Client that builds circuits.
     pub client: Arc<C>,
-    /// The relays that paths name by their numbers.
+    /// Relays, to which paths refer by index.
     pub relays: Vec<Arc<NetworkRelay>>,
-    /// What is measured.
+    /// Measurements of a circuit.
     pub program: Arc<Program>,
-    /// Of what share of circuits something is downloaded.
+    /// Share of circuits with a download.
     pub download_share: f64,
-    /// What it may do.
+    /// Limits of the schedule.
     pub limits: ScheduleLimits,
 }
 
-/// The circuits of a run.
+/// Circuits of a run.
 pub type Tasks = Box<dyn Iterator<Item = Task>>;
 
-/// How far a run has come: it outlives the network and the client that it began with.
+/// Progress of a run; independent of the network and client with which it began.
 pub struct State {
-    /// Which circuit is next, and when.
+    /// Decides which circuit is next, and when.
     pub scheduler: Scheduler<Tasks>,
-    /// The known congestion of relays.
+    /// Congestion of relays, as learned so far.
     congestion: Congestion,
-    /// When it began.
     began: Instant,
 }
 
@@ -53,68 +52,67 @@ impl State {
         Self::begun_at(limits, tasks, Instant::now())
     }
 
-    /// When it began.
     pub(crate) const fn began(&self) -> Instant {
         self.began
     }
 
-    /// A run that began then.
+    /// A run that began at this time.
     pub(crate) fn begun_at(limits: ScheduleLimits, tasks: Tasks, began: Instant) -> Self {
         let scheduler = Scheduler::new(limits, tasks);
         Self { scheduler, congestion: Congestion::default(), began }
     }
 }
 
-/// Why a circuit is not to begin.
+/// Why a circuit must not begin.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Refusal {
-    /// The missing part, as its line names it.
+    /// Stage of the failure in the circuit's line.
     pub stage: Stage,
     /// One sentence.
     pub reason: String,
 }
 
-/// Orders the measurements of circuits: keeps them, and says how it goes on.
+/// Controls a run and stores its circuits.
 pub trait Keeper {
-    /// Keeps a circuit that has ended.
+    /// Stores a finished circuit.
     ///
     /// # Errors
-    /// [`Ended`], if the run ends with that.
+    /// [`Ended`] if this ends the run.
     fn keep(&mut self, circuit: CircuitRecord) -> Result<(), Ended>;
 
-    /// How many bytes to download on the circuit that is about to begin; the run's own number is
-    /// given.
+    /// Number of bytes to download on the circuit that is about to begin; `bytes` is the run's own
+    /// number.
     ///
     /// # Errors
-    /// [`Refusal`], if the circuit is not to begin; it is kept as failed for that reason.
+    /// [`Refusal`] if the circuit must not begin; it is stored as failed with that reason.
     fn order(&mut self, bytes: u64) -> Result<u64, Refusal> {
         Ok(bytes)
     }
 
-    /// Whether more may begin; asked whenever something has happened, and once a second.
+    /// Whether more circuits may begin; called after every event and once a second.
     ///
     /// # Errors
-    /// [`Ended`], if the run is to end at once, without those in flight.
+    /// [`Ended`] if the run must end at once, without waiting for circuits in flight.
     fn gate(&mut self, in_flight: usize) -> Result<Gate, Ended>;
 
-    /// A second has gone by.
+    /// Called once a second.
     fn second(&mut self, in_flight: usize);
 
-    /// Waits until [`Self::gate`] has something new to say. It may be given up and asked again.
+    /// Waits until [`Self::gate`] may have changed. Cancel-safe.
     fn called(&mut self) -> impl Future<Output = ()>;
 }
 
-/// Keeps circuits in one file, until the last one, or a signal.
+/// Stores circuits in one file, until the last one or a signal.
 pub struct ToFile<'a> {
-    /// The file.
+    /// File of lines.
     pub store: &'a mut Store,
-    /// What it has come to.
+    /// Counts so far.
     pub counts: RunCounts,
-    /// What ends it.
+    /// Signals that end the run.
     pub signals: Signals,
-    /// Whether there was one.
+    /// Whether a signal was received.
     pub is_over: bool,
-    /// Reports the progress once a second.
+    /// Reports progress once a second.
     pub teller: Teller,
 }
 
@@ -146,53 +144,53 @@ pub enum Ended {
     /// A line could not be written.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// Too much fails.
+    /// Too many circuits fail.
     #[error(
         "{failed} of the last {of} circuits failed, so the run has stopped; the last failure: {last}. \
          Find the cause, then continue with --resume"
     )]
     Failures {
-        /// How many.
+        /// Number of failures.
         failed: usize,
-        /// Of how many.
+        /// Number of circuits that were examined.
         of: usize,
-        /// The last failure.
+        /// Last failure.
         last: String,
     },
-    /// Somebody wished it.
+    /// A signal ended it.
     #[error("stopped by a signal; --resume continues")]
     Signal,
 }
 
-/// The counts of a run.
+/// Counts of a run.
 #[derive(Clone, Debug, Default)]
 pub struct RunCounts {
-    /// Circuits that were built.
+    /// Circuits built.
     pub built: u64,
-    /// Circuits that are not whole.
+    /// Circuits that failed, at any stage.
     pub failed: u64,
-    /// Circuits that have ended.
+    /// Circuits finished.
     pub all: u64,
-    /// The last failure, and its relay.
+    /// Last failure, and its relay.
     pub last_failure: String,
-    /// Build times, in µs, of the time that is told of.
+    /// Build times since the last report, in µs.
     builds_us: Vec<u64>,
-    /// Round trips, in µs, of the time that is told of.
+    /// Round trips since the last report, in µs.
     trips_us: Vec<u64>,
-    /// Circuits that ended in that time.
+    /// Circuits finished since the last report.
     ended: u64,
 }
 
-/// The events of a measurement.
+/// Events of a measurement.
 enum News {
-    /// It is built; it may go on when it has an answer.
+    /// Circuit built; it waits for an answer before it continues.
     Built(u64, oneshot::Sender<()>),
-    /// It has ended.
+    /// Circuit finished.
     Ended(Box<CircuitRecord>),
 }
 
 impl<C: Client> Course<C> {
-    /// These circuits, of which only those share relays that may.
+    /// Marks which of these circuits need their relays alone.
     pub fn tasks(&self, plan: impl Iterator<Item = Task> + 'static) -> Tasks {
         let (program, share) = (Arc::clone(&self.program), self.download_share);
         let probes_share = self.limits.probes_share;
@@ -200,10 +198,10 @@ impl<C: Client> Course<C> {
         Box::new(plan.map(move |task| Task { is_alone: is_alone(task.number), ..task }))
     }
 
-    /// Measures the circuits of a run, until the last one or until its keeper has enough.
+    /// Measures the circuits of a run, until the last one or until the keeper ends it.
     ///
     /// # Errors
-    /// [`Ended`]. What was measured until then is kept.
+    /// [`Ended`]; circuits finished until then are stored.
     pub async fn run(&self, state: &mut State, keeper: &mut impl Keeper) -> Result<(), Ended> {
         let State { scheduler, congestion, began } = state;
         let (tell, mut news) = mpsc::unbounded_channel();
@@ -223,7 +221,7 @@ impl<C: Client> Course<C> {
                 }
                 Next::Measure(number) => {
                     if let Some(turn) = turns.remove(&number) {
-                        // If nothing waits for it, its end is on the way.
+                        // If nothing waits for it, the circuit is about to end.
                         let _: Result<(), ()> = oneshot::Sender::send(turn, ());
                     }
                     continue;
@@ -261,7 +259,7 @@ impl<C: Client> Course<C> {
         }
     }
 
-    /// How many bytes are downloaded on a circuit.
+    /// Bytes to download on a circuit.
     fn download_bytes(&self, number: u64) -> u64 {
         let downloads = downloads(&self.program, self.download_share, number);
         if downloads { self.program.download_bytes } else { 0 }
@@ -293,7 +291,7 @@ impl<C: Client> Course<C> {
             };
             let turn = || async {
                 let (sender, turn) = oneshot::channel();
-                // If nobody listens, the run has ended, and with it this.
+                // Without a receiver the run has ended, and this task with it.
                 let _ = tell.send(News::Built(number, sender));
                 let _ = turn.await;
             };
@@ -304,7 +302,7 @@ impl<C: Client> Course<C> {
 }
 
 impl RunCounts {
-    /// Counts a circuit.
+    /// Counts a finished circuit.
     fn note(&mut self, circuit: &CircuitRecord) {
         self.all += 1;
         self.ended += 1;
@@ -317,7 +315,7 @@ impl RunCounts {
         }
     }
 
-    /// The row that is shown once a second.
+    /// Row of progress, shown once a second.
     fn row(&mut self, in_flight: usize) -> String {
         let [b50, b90] = quantiles_ms(&mut self.builds_us);
         let [r50, r90] = quantiles_ms(&mut self.trips_us);
@@ -327,7 +325,7 @@ impl RunCounts {
         )
     }
 
-    /// Begins the next second.
+    /// Begins the next interval of reports.
     fn forget(&mut self) {
         self.builds_us.clear();
         self.trips_us.clear();
@@ -335,11 +333,10 @@ impl RunCounts {
     }
 }
 
-/// How many bytes to download on the circuit with this number, which begins; none if its keeper
-/// refuses it, which then has its line.
+/// Bytes to download on a circuit that begins; `None` if the keeper refuses it and has its line.
 ///
 /// # Errors
-/// [`Ended`], if the run ends with that.
+/// [`Ended`] if this ends the run.
 pub(crate) fn order(
     client: ff_circuits::record::Client,
     number: u64,
@@ -358,7 +355,7 @@ pub(crate) fn order(
     }
 }
 
-/// What a circuit's failure was, and at which relay; nothing if it has none.
+/// A circuit's failure with its relay; empty if it has none.
 pub fn failure(circuit: &CircuitRecord) -> String {
     let Some(failure) = &circuit.failure else { return String::new() };
     let hop = failure.hop.map(usize::from).and_then(|hop| circuit.path.get(hop.checked_sub(1)?));
@@ -376,7 +373,7 @@ fn quantiles_ms(all_us: &mut [u64]) -> [String; 2] {
     })
 }
 
-/// Waits until then; for ever, if that is beyond all clocks.
+/// Waits until `then`; for ever if `None`.
 async fn until_then(then: Option<Instant>) {
     match then {
         Some(then) => sleep_until(then.into()).await,
@@ -384,7 +381,7 @@ async fn until_then(then: Option<Instant>) {
     }
 }
 
-/// A measurement that has panicked will never say that it has ended, and would keep its relays and
+/// Panics if a measurement has panicked: its end would never come, and it would keep its relays and
 /// its place for ever.
 fn pass_on_panic(ended: Result<(), tokio::task::JoinError>) {
     if let Err(error) = ended
@@ -394,13 +391,12 @@ fn pass_on_panic(ended: Result<(), tokio::task::JoinError>) {
     }
 }
 
-/// Whether something is downloaded on the circuit with this number.
+/// Whether the circuit of this number has a download.
 fn downloads(program: &Program, share: f64, number: u64) -> bool {
     program.download_bytes > 0 && has_part(number, share)
 }
 
-/// Whether the circuit with this number belongs to a share of them, spread evenly and the same in
-/// every run.
+/// Whether the circuit of this number belongs to a share, spread evenly and the same in every run.
 fn has_part(number: u64, share: f64) -> bool {
     (number as f64 * share).floor() < ((number + 1) as f64 * share).floor()
 }

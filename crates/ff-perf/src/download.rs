@@ -1,5 +1,4 @@
-//! A download over a stream of a circuit: how much of it had come when, and whether it is what the
-//! source sent.
+//! A download over a stream of a circuit: times of its stages, and a check of its bytes.
 
 use std::time::Instant;
 
@@ -10,26 +9,25 @@ use crate::client::{Client, Fault, us_since};
 use crate::pattern::{Pattern, Seed};
 use crate::target::{StreamTarget, ask, closed, early, more};
 
-/// The header in which a source names its seed; with it, each byte is compared.
+/// Header in which a source names its seed; then each byte is compared.
 pub const SEED_HEADER: &str = "ff-seed";
-/// How long the header of an answer may be, in bytes.
+/// Longest header of a response, in bytes.
 const LONGEST_HEAD: usize = 16_384;
-/// How many lines it may have.
+/// Most lines of a header.
 const MOST_LINES: usize = 64;
 
 impl StreamTarget {
-    /// A download of `bytes` before anything of it has come.
+    /// A download of `bytes` bytes before its start.
     #[must_use]
     pub fn asked(&self, bytes: u64) -> Download {
         Download { asked_bytes: Some(bytes), source: self.place(), ..Download::default() }
     }
 
-    /// Downloads `bytes`. How much had come when is in `line`, also if it fails or is given up.
+    /// Downloads `bytes` bytes. `line` has the bytes and times, also on failure or if cancelled.
     ///
     /// # Errors
-    /// [`Fault`]; also if the target has fewer bytes, if a source sends more than it was asked for
-    /// or a byte that its seed does not make, or if the status of a web server's answer is not a
-    /// success: what comes then is not the download.
+    /// [`Fault`], also if the target has fewer bytes, if a source sends more than was requested or
+    /// a byte that does not follow from its seed, or if a web server's status is not a success.
     pub async fn download<C: Client>(
         &self,
         client: &C,
@@ -57,7 +55,7 @@ impl StreamTarget {
             if !answer.is_head_open() {
                 line.header_us.get_or_insert(us);
             }
-            // More than was asked for, from a plain web server, is not counted.
+            // Bytes beyond the request, from an ordinary web server, do not count.
             let counted = (payload.len() as u64).min(bytes - line.bytes);
             line.came(counted, us);
             line.is_checked = answer.pattern.is_some();
@@ -71,41 +69,41 @@ impl StreamTarget {
 }
 
 enum Head {
-    /// It is not complete.
+    /// Incomplete.
     Open,
-    /// It has this many bytes, and another header follows (RFC 9110 §15.2).
+    /// This many bytes; another header follows (RFC 9110 §15.2).
     Interim(usize),
-    /// It has this many bytes, and the payload follows.
+    /// This many bytes; the payload follows.
     Final(usize),
 }
 
-/// The known parts of an answer while it comes.
+/// A response that is being received.
 struct Answer {
-    /// Its header until that is complete; none for a source of ff-lab, which sends only bytes.
+    /// The header until it is complete; `None` for a source of ff-lab, which sends only bytes.
     head: Option<Vec<u8>>,
-    /// The expected bytes, if it names a seed.
+    /// Expected bytes, if the header names a seed.
     pattern: Option<Pattern>,
-    /// Whether more than was asked for is wrong.
+    /// Whether more bytes than requested are an error.
     is_exact: bool,
-    /// How many bytes were asked for.
+    /// Bytes requested.
     asked: u64,
 }
 
 impl Answer {
-    /// An answer before its first byte.
+    /// A response before its first byte.
     fn of(target: &StreamTarget, asked: u64) -> Self {
         let is_web = target.path.is_some();
         Self { head: is_web.then(Vec::new), pattern: None, is_exact: !is_web, asked }
     }
 
-    /// Whether its header is not complete.
+    /// Whether the header is incomplete.
     const fn is_head_open(&self) -> bool {
         self.head.is_some()
     }
 
-    /// How many bytes to read when `bytes` are still to come: from a source one more, so that a
-    /// byte too many is seen if it comes with the last ones, without waiting for it; as many as
-    /// possible while the header comes.
+    /// Bytes to read when `bytes` are missing. From a source one more, so that a surplus byte is
+    /// noticed if it comes with the last ones, without waiting for it; without limit while the
+    /// header is incomplete.
     fn room(&self, bytes: u64) -> usize {
         if self.is_head_open() {
             return usize::MAX;
@@ -113,7 +111,7 @@ impl Answer {
         usize::try_from(bytes).unwrap_or(usize::MAX).saturating_add(self.is_exact.into())
     }
 
-    /// The payload in these bytes, checked.
+    /// Payload among these bytes, checked.
     fn payload<'a>(&mut self, came: &'a [u8]) -> Result<&'a [u8], Fault> {
         let payload = match self.head.take() {
             None => came,
@@ -143,7 +141,7 @@ impl Answer {
         Ok(payload)
     }
 
-    /// How far the header has come, if it says that all is well (RFC 9112 §4).
+    /// Parses the header and checks its status (RFC 9112 §4).
     fn read_head(&mut self, bytes: &[u8]) -> Result<Head, Fault> {
         let mut lines = [httparse::EMPTY_HEADER; MOST_LINES];
         let mut answer = httparse::Response::new(&mut lines);
@@ -169,7 +167,7 @@ impl Answer {
         }
     }
 
-    /// Reads a complete header, and checks that it promises what was asked for.
+    /// Reads a complete header and checks that it announces the requested bytes.
     fn is_promised(&mut self, lines: &[httparse::Header<'_>]) -> Result<(), Fault> {
         let value = |name: &str| {
             let line = lines.iter().find(|line| line.name.eq_ignore_ascii_case(name));
@@ -199,7 +197,7 @@ impl Answer {
     }
 }
 
-/// An answer that is not HTTP.
+/// The fault of a response that is not HTTP.
 fn no_http(bytes: &[u8], error: &str) -> Fault {
     let begin = String::from_utf8_lossy(bytes.get(..bytes.len().min(20)).unwrap_or_default());
     Fault::target(format!("its answer is not HTTP ({error}): it begins with {begin:?}"))
@@ -211,7 +209,7 @@ mod tests {
 
     use super::*;
 
-    /// The payload of these parts of an answer to a request for this many bytes.
+    /// Payload of these parts of a response to a request for `asked` bytes.
     fn payload(asked: u64, parts: &[&[u8]]) -> Result<Vec<u8>, Fault> {
         let target: StreamTarget = "http://a/b".parse().expect("a target");
         let mut answer = Answer::of(&target, asked);

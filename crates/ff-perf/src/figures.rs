@@ -1,9 +1,8 @@
-//! Metrics of circuits and downloads for Prometheus: their names begin with `ff_circuit` or
-//! `ff_download`.
+//! Prometheus metrics of circuits and downloads, named `ff_circuit…` or `ff_download…`.
 //!
-//! They count from the start of the program, as Prometheus expects it. No relay is named: whose
-//! fault failures are, the lines say. Labels have few values, and all of them are there from the
-//! beginning, because a counter that comes with the first failure hides it.
+//! They count from the start of the program, as Prometheus expects. No relay is named; lines tell
+//! the side at fault. Labels have few values, all present from the start, because a counter that
+//! appears with the first failure hides that failure.
 
 mod downloads;
 
@@ -23,13 +22,13 @@ use prometheus_client::registry::{Registry, Unit};
 
 use self::downloads::Downloads;
 
-/// Upper ends of the parts of build times, in seconds.
+/// Upper bounds of buckets of build times, in seconds.
 const BUILD_SECS: [f64; 14] =
     [0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 0.75, 1.0, 1.5, 2.5, 5.0, 10.0, 30.0, 60.0];
-/// Upper ends of the parts of round trips and first bytes, in seconds.
+/// Upper bounds of buckets of round trips and first bytes, in seconds.
 const TRIP_SECS: [f64; 14] =
     [0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0, 2.5, 5.0, 15.0];
-/// What failures are put down to.
+/// Reasons of failures.
 const REASONS: [&str; 11] = [
     "timeout",
     "destroyed",
@@ -43,59 +42,55 @@ const REASONS: [&str; 11] = [
     "disk",
     "other",
 ];
-/// The stages in which circuits fail. In the last three no circuit begins, because the client is
+/// Stages at which circuits fail. In the last three no circuit begins, because the client is
 /// missing, or the budget or the disk is full.
 const STAGES: [&str; 8] =
     ["link", "build", "rtt", "first-byte", "download", NO_CLIENT, "budget", "disk"];
-/// The stage before a circuit.
+/// Stage of a missing client.
 const NO_CLIENT: &str = "client";
 
-/// The labels of failures.
+/// Labels of failures.
 type Labels = [(&'static str, &'static str); 2];
 
-/// The figures besides those of all circuits.
+/// Metrics that depend on the run's options.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct OptionalFigures {
     /// Times to first byte.
     pub ttfb: bool,
     /// Downloads.
     pub downloads: bool,
-    /// A budget of data for them.
+    /// Budget of downloads.
     pub data: bool,
-    /// A bound on the folder of lines.
+    /// Limit of the folder of lines.
     pub disk: bool,
 }
 
-/// The figures; clones are the same ones.
+/// The metrics; clones share their values.
 #[derive(Clone, Debug)]
 pub struct Figures {
-    /// Build times.
     build: Histogram,
-    /// Round trips.
     rtt: Histogram,
-    /// Times to first byte, if these are measured.
     ttfb: Option<Histogram>,
-    /// Downloads, if there are any.
     downloads: Option<Downloads>,
-    /// The rest of the month's data, if there is a budget, in bytes.
+    /// Bytes left in the month's budget.
     data_left: Option<Gauge>,
-    /// The rest of the disk space, if there is a bound, in bytes.
+    /// Bytes left below the folder's limit.
     disk_left: Option<Gauge>,
     failures: Family<Labels, Counter>,
-    /// Circuits that there are.
+    /// Circuits in flight.
     in_flight: Gauge,
-    /// Circuits that wait for room on the disk.
+    /// Circuits that wait for space on the disk.
     unwritten: Gauge,
-    /// Lines that were dropped because too many waited.
+    /// Lines dropped because too many waited.
     dropped: Counter,
-    /// When the documents that are measured by began to be valid.
+    /// When the consensus in use became valid.
     documents: Gauge,
-    /// When a circuit was whole the last time.
+    /// When a circuit last succeeded.
     last_success: LastSuccess,
 }
 
 impl Figures {
-    /// Figures of which nothing is known yet, and where they are looked up.
+    /// Metrics at their initial values, and their registry.
     #[must_use]
     pub fn new(optional: OptionalFigures) -> (Self, Registry) {
         let figures = Self {
@@ -121,7 +116,7 @@ impl Figures {
         (figures, registry)
     }
 
-    /// Where they are looked up.
+    /// Registers the metrics.
     fn registry(&self) -> Registry {
         let mut all = Registry::with_prefix("ff");
         let seconds = || Unit::Seconds;
@@ -159,7 +154,7 @@ impl Figures {
         all
     }
 
-    /// Counts a circuit that has ended.
+    /// Counts a finished circuit.
     pub fn note(&self, circuit: &CircuitRecord) {
         let secs = |us: u64| us as f64 / 1e6;
         if let Some(us) = circuit.build_us() {
@@ -178,29 +173,29 @@ impl Figures {
         }
     }
 
-    /// Says by which consensus it is measured: when it began to be valid, in seconds since 1970.
+    /// Sets when the consensus in use became valid, in seconds since 1970.
     pub fn documents(&self, valid_after_unix_secs: u64) {
         self.documents.set(i64::try_from(valid_after_unix_secs).unwrap_or(i64::MAX));
     }
 
-    /// Counts a circuit that could not even begin, because the client is missing.
+    /// Counts a circuit that could not begin because the client is missing.
     pub fn note_no_client(&self) {
         self.fail(NO_CLIENT, "unreachable");
     }
 
-    /// Counts a line that was dropped because too many waited for room on the disk.
+    /// Counts a line dropped because too many waited for space on the disk.
     pub fn note_dropped(&self) {
         self.dropped.inc();
     }
 
-    /// Says how many circuits there are, and how many wait for room on the disk.
+    /// Sets the numbers of circuits in flight and waiting for space on the disk.
     pub fn stand(&self, in_flight: usize, unwritten: usize) {
         let whole = |number| i64::try_from(number).unwrap_or(i64::MAX);
         self.in_flight.set(whole(in_flight));
         self.unwritten.set(whole(unwritten));
     }
 
-    /// Sets what is left of the budgets, in bytes.
+    /// Sets the bytes left of the budget and of the disk.
     pub fn left(&self, data_bytes: Option<u64>, disk_bytes: Option<u64>) {
         for (gauge, bytes) in [(&self.data_left, data_bytes), (&self.disk_left, disk_bytes)] {
             if let (Some(gauge), Some(bytes)) = (gauge, bytes) {
@@ -209,28 +204,26 @@ impl Figures {
         }
     }
 
-    /// Counts a failure.
     fn fail(&self, stage: &'static str, reason: &'static str) {
         self.failures.get_or_create(&labels(stage, reason)).inc();
     }
 }
 
-/// The figures as text.
+/// The metrics as text.
 ///
 /// # Errors
-/// When they cannot be written, which does not happen to a string.
+/// If writing fails, which does not happen for a string.
 pub fn text(registry: &Registry) -> Result<String, fmt::Error> {
     let mut text = String::new();
     encode(&mut text, registry)?;
     Ok(text)
 }
 
-/// The labels of a failure.
 const fn labels(stage: &'static str, reason: &'static str) -> Labels {
     [("stage", stage), ("reason", reason)]
 }
 
-/// A stage as lines name it.
+/// Name of a stage in lines.
 const fn stage(stage: Stage) -> &'static str {
     match stage {
         Stage::Link => "link",
@@ -244,7 +237,7 @@ const fn stage(stage: Stage) -> &'static str {
     }
 }
 
-/// What a failure is put down to: lines say it in many words, and Arti in others than tor.
+/// Class of a failure; reasons in lines have many texts, and Arti's differ from tor's.
 fn reason(failure: &Failure) -> &'static str {
     if matches!(failure.stage, Stage::Budget | Stage::Disk) {
         return stage(failure.stage);
@@ -269,9 +262,8 @@ fn reason(failure: &Failure) -> &'static str {
     }
 }
 
-/// When a circuit was whole the last time. It is kept by the monotonic clock and told by the host's
-/// as that is when somebody asks, so that a clock that jumped makes it neither old nor of the
-/// future.
+/// When a circuit last succeeded. Stored by the monotonic clock and reported by the host's present
+/// clock, so that a jump of the clock makes it neither old nor in the future.
 #[derive(Clone, Debug, Default)]
 struct LastSuccess(Arc<Mutex<Option<Instant>>>);
 
@@ -280,7 +272,7 @@ impl LastSuccess {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
     }
 
-    /// Seconds since 1970, if there was one.
+    /// Seconds since 1970, if there was a success.
     fn unix_secs(&self) -> Option<f64> {
         let at = (*self.0.lock().unwrap_or_else(PoisonError::into_inner))?;
         let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -290,7 +282,7 @@ impl LastSuccess {
 
 impl Collector for LastSuccess {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        // Until there is one, nothing is said: 0 would be a success in 1970.
+        // Before the first success there is no value: 0 would be a success in 1970.
         let Some(at) = self.unix_secs() else { return Ok(()) };
         let gauge = ConstGauge::new(at);
         let help = "Time of the last successful circuit";
@@ -309,7 +301,7 @@ mod tests {
 
     use super::*;
 
-    /// A circuit as its line says it, which has failed in this way if it has.
+    /// A circuit from its line, with this failure if any.
     fn circuit(failure: Option<serde_json::Value>) -> CircuitRecord {
         let line = serde_json::json!({ "schema": 1, "number": 0, "client": "arti", "began_unix_secs": 0.0,
             "began_us": 0, "path": [{ "id": "A" }], "hops_us": [40_000], "ended_us": 9,
@@ -318,7 +310,7 @@ mod tests {
         serde_json::from_value(line).expect("a circuit")
     }
 
-    /// The value of a figure.
+    /// Value of a metric.
     fn value(text: &str, name: &str) -> Option<f64> {
         let of = |line: &str| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok();
         text.lines().find_map(of)
@@ -407,7 +399,7 @@ mod tests {
         }
     }
 
-    /// Prometheus' own tool accepts them. `FF_TEST_PROMTOOL=1` says that it is installed.
+    /// Prometheus' own tool accepts the metrics. `FF_TEST_PROMTOOL=1` says that it is installed.
     #[test]
     fn promtool_accepts_the_older_format() {
         if std::env::var_os("FF_TEST_PROMTOOL").is_none_or(|value| value != "1") {
@@ -467,7 +459,8 @@ mod tests {
         are_on_figures(downloads, 8, optional);
     }
 
-    /// Checks that rules name at least `least` metrics, all of them of a program with these.
+    /// Checks that rules name at least `least` metrics, all of which a program with these options
+    /// has.
     fn are_on_figures(alerts: &'static str, least: usize, optional: OptionalFigures) {
         let (figures, registry) = Figures::new(optional);
         let mut whole = circuit(None);

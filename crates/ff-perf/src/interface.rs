@@ -1,23 +1,22 @@
-//! The traffic of a network interface by the kernel's counters: everything on the link, of all
-//! programs.
+//! Reads the kernel's counters of a network interface, which include the traffic of all programs.
 
 use std::fs;
 
 use crate::budget::Counter;
 
-/// The kernel's table of the network namespace that this process is in.
+/// The kernel's table for this process's network namespace.
 const FILE: &str = "/proc/self/net/dev";
 
 /// Reads the counters of an interface.
 ///
 /// # Errors
-/// One sentence, if the interface does not exist, or its counters cannot be read.
+/// One sentence if the interface does not exist or its counters cannot be read.
 pub fn read(interface: &str) -> Result<Counter, String> {
     let text = fs::read_to_string(FILE).map_err(|error| format!("{FILE}: {error}"))?;
     find(&text, interface)
 }
 
-/// Finds an interface in the kernel's table.
+/// Finds an interface in the table.
 fn find(text: &str, interface: &str) -> Result<Counter, String> {
     let rows = || text.lines().filter_map(|line| line.split_once(':'));
     let Some((_, numbers)) = rows().find(|(name, _)| name.trim() == interface) else {
@@ -27,7 +26,7 @@ fn find(text: &str, interface: &str) -> Result<Counter, String> {
             names.join(", ")
         ));
     };
-    // Bytes received are the first of eight columns, bytes sent the first of the eight after them.
+    // Bytes received are the first of eight columns, bytes sent the first of the next eight.
     let numbers: Vec<&str> = numbers.split_ascii_whitespace().collect();
     let bytes = |column: usize| numbers.get(column)?.parse::<u64>().ok();
     let both = bytes(0).zip(bytes(8)).map(|(received, sent)| received.saturating_add(sent));
@@ -40,7 +39,7 @@ fn find(text: &str, interface: &str) -> Result<Counter, String> {
 mod tests {
     use super::*;
 
-    /// As Linux 6.1 has it.
+    /// The table in Linux 6.1.
     const TABLE: &str = "\
 Inter-|   Receive                                                |  Transmit
  face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs drop fifo colls carrier compressed

@@ -1,8 +1,8 @@
-//! Which sizes downloads have, how often, and in which order.
+//! Sizes of downloads: how often each occurs, and in which order.
 //!
-//! The order is random and the same for the same seed. In each round, which is as long as the sum
-//! of the weights, every size occurs exactly as often as its weight says, so that a run of any
-//! length has the shares that were asked for.
+//! The order is random, and the same for the same seed. A round is as long as the sum of the
+//! weights, and each size occurs in it as often as its weight says, so a run of any length has the
+//! requested shares.
 
 use std::fmt;
 use std::str::FromStr;
@@ -13,14 +13,14 @@ use rand_chacha::ChaCha12Rng;
 
 use crate::cli::measure::bytes;
 
-/// OnionPerf's sizes, in bytes: those that `A:B:C` weighs.
+/// OnionPerf's sizes in bytes, to which `A:B:C` gives weights.
 const ONIONPERF: [u64; 3] = [51_200, 1_048_576, 5_242_880];
-/// The largest sum of weights: the length of a round.
+/// Largest sum of weights, and so length of a round.
 const MOST_WEIGHT: u32 = 1000;
-/// The largest download, in bytes.
+/// Largest download in bytes.
 const MOST_BYTES: u64 = 1_000_000_000_000;
 
-/// Sizes of downloads in bytes, each with its weight.
+/// Sizes of downloads in bytes with their weights.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Mix(Vec<(u64, u32)>);
 
@@ -31,31 +31,31 @@ impl Mix {
         Self(vec![(size, 1)])
     }
 
-    /// The sizes in bytes with their weights, as they were given.
+    /// Sizes in bytes with their weights, in the given order.
     #[must_use]
     pub fn sizes(&self) -> &[(u64, u32)] {
         &self.0
     }
 
-    /// The sum of the weights: how many downloads a round has.
+    /// Downloads per round: the sum of the weights.
     #[must_use]
     pub fn round(&self) -> u64 {
         self.0.iter().map(|(_, weight)| u64::from(*weight)).sum()
     }
 
-    /// The bytes of payload of a round.
+    /// Bytes of payload per round.
     #[must_use]
     pub fn round_bytes(&self) -> u64 {
         self.0.iter().map(|(size, weight)| size * u64::from(*weight)).sum()
     }
 
-    /// The largest size, in bytes.
+    /// Largest size in bytes.
     #[must_use]
     pub fn largest(&self) -> u64 {
         self.0.iter().map(|(size, _)| *size).max().unwrap_or_default()
     }
 
-    /// The size of the download at this place of the order that a seed draws, in bytes.
+    /// Size in bytes of the download at this index in the seed's order.
     #[must_use]
     pub fn at(&self, place: u64, seed: u64) -> u64 {
         let repeated =
@@ -109,7 +109,7 @@ impl fmt::Display for Mix {
     }
 }
 
-/// Reads `12:2:1`: the weights of OnionPerf's sizes.
+/// Parses `12:2:1`, weights of OnionPerf's sizes.
 fn weights(text: &str) -> Result<Vec<(u64, u32)>, String> {
     let weights = text.split(':').map(weight).collect::<Result<Vec<_>, _>>()?;
     if weights.len() != ONIONPERF.len() {
@@ -121,7 +121,7 @@ fn weights(text: &str) -> Result<Vec<(u64, u32)>, String> {
     Ok(ONIONPERF.into_iter().zip(weights).collect())
 }
 
-/// Reads `50KiB=12,1MiB=2`.
+/// Parses `50KiB=12,1MiB=2`.
 fn named(text: &str) -> Result<Vec<(u64, u32)>, String> {
     let one = |part: &str| -> Result<(u64, u32), String> {
         let (size, times) = part.split_once('=').unwrap_or((part, "1"));
@@ -131,14 +131,13 @@ fn named(text: &str) -> Result<Vec<(u64, u32)>, String> {
     text.split(',').map(one).collect()
 }
 
-/// Reads a weight.
 fn weight(text: &str) -> Result<u32, String> {
     let weight = text.parse().ok().filter(|weight| *weight <= MOST_WEIGHT);
     weight
         .ok_or_else(|| format!("{text:?} is not a weight: give a whole number up to {MOST_WEIGHT}"))
 }
 
-/// A size in the largest of the units MiB and KiB that it is a multiple of, otherwise in bytes.
+/// Text of a size, in MiB or KiB if it is a multiple, otherwise in bytes.
 #[must_use]
 pub fn size_text(bytes: u64) -> String {
     match bytes {

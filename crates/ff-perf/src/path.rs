@@ -1,4 +1,4 @@
-//! The paths of a run: from a file, or drawn by rules.
+//! Paths of a run: from a file, or drawn by rules.
 
 use ff_circuits::network::CircuitNetwork;
 use ff_circuits::paths::{Choice, Generator, NoPaths};
@@ -7,29 +7,28 @@ use rand_chacha::ChaCha12Rng;
 
 use crate::schedule::Task;
 
-/// The circuits of a run: these paths again and again, or paths that are drawn by a seed. Those of some numbers are
-/// left out, and change no other one.
+/// Circuits of a run: given paths repeatedly, or paths drawn with a seed. Some numbers may be
+/// skipped, which changes no other path.
 pub struct PathPlan {
-    /// Where paths come from.
     source: Source,
-    /// How many circuits there are.
+    /// Number of circuits.
     count: u64,
-    /// The next one's number.
+    /// Number of the next circuit.
     next: u64,
-    /// Whether a number is left out.
+    /// Whether a number is skipped.
     is_left_out: Box<dyn Fn(u64) -> bool>,
 }
 
-/// Where paths come from.
+/// Source of paths.
 enum Source {
-    /// A file.
+    /// From a file.
     Given(Vec<Vec<usize>>),
-    /// What draws them.
+    /// Drawn.
     Drawn(Box<Generator>, Box<ChaCha12Rng>),
 }
 
 impl PathPlan {
-    /// Of these paths.
+    /// Uses these paths in turn.
     pub fn given(
         paths: Vec<Vec<usize>>,
         count: u64,
@@ -38,10 +37,10 @@ impl PathPlan {
         Self { source: Source::Given(paths), count, next: 0, is_left_out }
     }
 
-    /// Of paths by this choice, drawn by a seed: the same ones that `ff-perf paths` draws by it.
+    /// Draws paths by this choice, as `ff-perf paths` does with the same seed.
     ///
     /// # Errors
-    /// When the network has none.
+    /// If the network has no such paths.
     pub fn drawn(
         network: &CircuitNetwork,
         choice: &Choice,
@@ -54,8 +53,7 @@ impl PathPlan {
         Ok(Self { source: Source::Drawn(generator, rng), count, next: 0, is_left_out })
     }
 
-    /// Begins with this number. Other paths are drawn then than after those that have been left
-    /// out.
+    /// Starts at this number. The paths differ from those of a run that skips all numbers before.
     #[must_use]
     pub fn beginning_with(mut self, number: u64) -> Self {
         self.next = number;
@@ -66,14 +64,14 @@ impl PathPlan {
     }
 }
 
-/// How many draws in a row may fail.
+/// Most failed draws in a row.
 const MOST_FAILED: u32 = 100;
 
 impl Iterator for PathPlan {
     type Item = Task;
 
     fn next(&mut self) -> Option<Task> {
-        // A draw may fail where few relays fit together; where many do in a row, all will.
+        // A draw may fail if few relays fit together; after many failures in a row, all will fail.
         let mut failed = 0;
         while self.next < self.count && failed < MOST_FAILED {
             let number = self.next;

@@ -1,6 +1,5 @@
-//! The bytes of a download, made from a seed: the keystream of ChaCha20 with the seed as key and
-//! nonce 0 (RFC 8439 §2.4), so that a client can check each of them, and nothing on the way can
-//! compress them.
+//! Bytes of a download, generated from a seed: the keystream of ChaCha20 with the seed as key and
+//! nonce 0 (RFC 8439 §2.4). A client can check each byte, and nothing on the way can compress them.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,10 +7,10 @@ use std::str::FromStr;
 use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::{Rng as _, SeedableRng as _};
 
-/// How much is made at once, in bytes.
+/// Bytes generated at once.
 const BLOCK: usize = 4096;
 
-/// The seed of the bytes.
+/// Seed of the bytes.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Seed(pub [u8; 32]);
 
@@ -32,18 +31,18 @@ impl FromStr for Seed {
     }
 }
 
-/// The bytes, one after the other.
+/// Generates the bytes in order.
 #[derive(Debug)]
 pub struct Pattern {
     generator: ChaCha20Rng,
-    /// Those made last.
+    /// Bytes generated last.
     block: [u8; BLOCK],
-    /// How many of these were taken.
+    /// Number of these already used.
     taken: usize,
 }
 
 impl Pattern {
-    /// From the first byte.
+    /// Starts with the first byte.
     #[must_use]
     pub fn new(seed: Seed) -> Self {
         let generator = ChaCha20Rng::from_seed(seed.0);
@@ -60,8 +59,8 @@ impl Pattern {
         }
     }
 
-    /// How many of these are the next ones: all, or those before the first that differs. After
-    /// that, nothing more can be compared.
+    /// Number of leading bytes that match the next ones. After a mismatch no more bytes can be
+    /// compared.
     pub fn matching(&mut self, mut bytes: &[u8]) -> usize {
         let mut matched = 0;
         while !bytes.is_empty() {
@@ -77,7 +76,7 @@ impl Pattern {
         matched
     }
 
-    /// At least one of the next bytes, and at most `most`.
+    /// At least one of the next bytes, at most `most`.
     fn next(&mut self, most: usize) -> &[u8] {
         if self.taken == BLOCK {
             self.generator.fill_bytes(&mut self.block);
@@ -95,7 +94,7 @@ mod tests {
 
     #[test]
     fn it_is_the_keystream_of_chacha20() {
-        // RFC 8439 appendix A.1, test vector 1: key, nonce and counter 0.
+        // RFC 8439 appendix A.1, test vector 1: key, nonce and counter are 0.
         let mut begin = [0; 16];
         Pattern::new(Seed([0; 32])).fill(&mut begin);
         assert_eq!(hex::encode(begin), "76b8e0ada0f13d90405d6ae55386bd28");

@@ -1,5 +1,5 @@
-//! The traffic of downloads over months, and how exact their medians will be, computed from sizes
-//! and rhythm alone.
+//! Traffic of downloads over months, and precision of their medians, computed from sizes and
+//! intervals alone.
 
 use std::fmt::Write as _;
 
@@ -9,121 +9,119 @@ use serde::Serialize;
 
 use crate::mix::{Mix, size_text};
 
-/// The version of the document.
+/// Version of the document.
 const SCHEMA: u32 = 1;
-/// Seconds of a day.
+/// Seconds per day.
 const DAY_SECS: u64 = 86_400;
-/// The days of a planned month.
+/// Days of a planned month.
 const DAYS: u64 = 30;
 /// Round trips over the client's link before the first byte: TCP, TLS 1.3, the link's cells, three
 /// hops, stream, request.
 const ROUND_TRIPS: f64 = 8.0;
 
-/// The settings of a plan.
+/// Settings of a plan.
 #[derive(Clone, Debug)]
 pub struct PlanSettings {
-    /// The sizes.
+    /// Sizes with their weights.
     pub mix: Mix,
-    /// The time from the start of one download to the start of the next for each target, in
-    /// seconds.
+    /// Seconds from the start of one download to the start of the next, for each target.
     pub every_secs: u64,
-    /// How many targets there are.
+    /// Number of targets.
     pub targets: u64,
-    /// The budget of a month, in bytes; no limit if none.
+    /// Budget of a month in bytes; `None` without a limit.
     pub data_bytes: Option<u64>,
-    /// The traffic of directory documents in a day, in bytes.
+    /// Directory documents per day, in bytes.
     pub directory_bytes: u64,
-    /// The client's link, if times are to be computed.
+    /// The client's link, to compute times.
     pub link: Option<PlanLink>,
 }
 
 /// A client's link.
 #[derive(Clone, Debug, Serialize)]
 pub struct PlanLink {
-    /// Its name.
+    /// Name of its profile.
     pub name: String,
-    /// Its rate towards the client, in bytes of packets a second; no limit if none.
+    /// Rate towards the client, in bytes of IP packets per second; `None` without a limit.
     pub bytes_per_sec: Option<u64>,
-    /// A round trip over it, in seconds.
+    /// Round trip over the link, in seconds.
     pub rtt_secs: f64,
 }
 
-/// The plan. Bytes are those of both directions on the client's link.
+/// A plan. Bytes are those of both directions on the client's link.
 #[derive(Clone, Debug, Serialize)]
 pub struct DownloadPlan {
-    /// The version of this document.
+    /// Version of this document.
     pub schema: u32,
-    /// The sizes with their weights.
+    /// Sizes with their weights.
     pub mix: String,
-    /// The time from the start of one download to the start of the next for each target, in
-    /// seconds.
+    /// Seconds from the start of one download to the start of the next, for each target.
     pub every_secs: u64,
-    /// How many targets there are.
+    /// Number of targets.
     pub targets: u64,
-    /// How many days a month has here.
+    /// Days of the planned month.
     pub days_a_month: u64,
-    /// Downloads of all targets in a month.
+    /// Downloads of all targets per month.
     pub downloads_a_month: u64,
-    /// By size.
+    /// Downloads by size.
     pub sizes: Vec<PlanSize>,
-    /// In a day.
+    /// Traffic of a day.
     pub day: PlanBytes,
-    /// In a month.
+    /// Traffic of a month.
     pub month: PlanBytes,
-    /// How that fits into a budget, if there is one.
+    /// Comparison with the budget, if there is one.
     pub data: Option<PlanData>,
-    /// The link, if one was given.
+    /// The client's link, if given.
     pub link: Option<PlanLink>,
-    /// What share of the time downloads take at least, all targets together, one after the other;
-    /// none without a link.
+    /// Least share of the time that downloads take, for all targets one after the other; `None`
+    /// without a link.
     pub busy: Option<f64>,
 }
 
 /// Downloads of one size.
 #[derive(Clone, Debug, Serialize)]
 pub struct PlanSize {
-    /// How much each is, in bytes.
+    /// Size in bytes.
     pub bytes: u64,
-    /// What share of the downloads they are.
+    /// Share of all downloads.
     pub of_downloads: f64,
-    /// What share of the payload they are.
+    /// Share of the payload.
     pub of_payload: f64,
-    /// How many of them a month has for each target.
+    /// Downloads per month for each target.
     pub downloads_a_month: u64,
-    /// The percentiles of these between which the 95 % interval of their median lies; none for
-    /// fewer than six.
+    /// Percentiles between which the 95 % interval of their median lies; `None` for fewer than six
+    /// downloads.
     pub median_percentiles: Option<[f64; 2]>,
-    /// The least time that one takes, in seconds: the link's round trips before the first byte, and
-    /// the time for the bytes at its rate; none without a link.
+    /// Least time of one in seconds: the link's round trips before the first byte, and the bytes at
+    /// its rate; `None` without a link.
     pub least_secs: Option<f64>,
 }
 
-/// Bytes of some time.
+/// Bytes of a period.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
 pub struct PlanBytes {
-    /// Those of downloads.
+    /// Downloads.
     #[serde(flatten)]
     pub downloads: Wire,
-    /// Those of directory documents.
+    /// Directory documents.
     pub directory: u64,
-    /// All of them.
+    /// Sum.
     pub all: u64,
 }
 
-/// How a month fits into a budget.
+/// A month compared with the budget.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct PlanData {
-    /// The budget, in bytes.
+    /// Budget in bytes.
     pub bytes: u64,
-    /// What share of it a month takes.
+    /// Share of it that a month needs.
     pub taken: f64,
-    /// How many downloads of all targets fit, in the order of the mix: all of them, or until the
-    /// first one that does not.
+    /// Downloads of all targets that fit, in the order of the mix: all, or those before the first
+    /// that does not fit.
     pub downloads_a_month: u64,
 }
 
 impl DownloadPlan {
-    /// The plan of these settings.
+    /// Computes the plan of these settings.
     #[must_use]
     pub fn of(settings: &PlanSettings) -> Self {
         let PlanSettings { mix, every_secs, targets, directory_bytes, .. } = settings;
@@ -148,7 +146,7 @@ impl DownloadPlan {
         }
     }
 
-    /// As text for people.
+    /// The plan as text.
     #[must_use]
     pub fn text(&self) -> String {
         let gb = |bytes: u64| format!("{:.2}", bytes as f64 / 1e9);
@@ -192,7 +190,7 @@ impl DownloadPlan {
         text
     }
 
-    /// Adds the lines on a budget and a link.
+    /// Adds lines on the budget and the link.
     fn notes(&self, text: &mut String) {
         if let Some(data) = &self.data {
             let _ = writeln!(
@@ -221,7 +219,7 @@ impl DownloadPlan {
 }
 
 impl PlanSettings {
-    /// Downloads of one size and weight, if a month has this many downloads.
+    /// Downloads of one size and weight, given the downloads per month.
     fn size(&self, (size, weight): (u64, u32), a_month: u64) -> PlanSize {
         let (round, round_bytes) = (self.mix.round().max(1), self.mix.round_bytes().max(1));
         let weight = u64::from(weight);
@@ -240,7 +238,7 @@ impl PlanSettings {
         }
     }
 
-    /// The traffic of this many downloads: whole rounds, and the same part of another one.
+    /// Traffic of this many downloads: whole rounds, and the same share of another.
     fn downloads(&self, number: u64) -> Wire {
         let round = self.round();
         let length = self.mix.round().max(1);
@@ -252,20 +250,20 @@ impl PlanSettings {
         round.times(number / length).and(&rest)
     }
 
-    /// The traffic of a round of downloads.
+    /// Traffic of a round of downloads.
     fn round(&self) -> Wire {
         let of =
             |(size, weight): &(u64, u32)| traffic::of_download(*size).times(u64::from(*weight));
         self.mix.sizes().iter().map(of).fold(Wire::default(), |sum, one| sum.and(&one))
     }
 
-    /// How a month fits into a budget.
+    /// A month compared with the budget.
     fn data(&self, data: u64, a_month: u64, month: &PlanBytes) -> PlanData {
         let wanted = a_month * self.targets;
         let room = data.saturating_sub(month.directory);
         let round = self.round().all().max(1);
         let fit = room / round * self.mix.round();
-        // The incomplete round counts in part.
+        // The incomplete round counts in proportion.
         let rest = u128::from(room % round) * u128::from(self.mix.round()) / u128::from(round);
         let fit = fit.saturating_add(u64::try_from(rest).unwrap_or(0));
         PlanData {
@@ -275,7 +273,7 @@ impl PlanSettings {
         }
     }
 
-    /// What share of the time downloads take at least.
+    /// Least share of the time that downloads take.
     fn busy(&self) -> Option<f64> {
         let link = self.link.as_ref()?;
         let secs = |(size, weight): &(u64, u32)| link.least_secs(*size) * f64::from(*weight);
@@ -286,7 +284,7 @@ impl PlanSettings {
 }
 
 impl PlanLink {
-    /// The least time that a download of `size` bytes takes over it, in seconds.
+    /// Least time of a download of `size` bytes over the link, in seconds.
     fn least_secs(&self, size: u64) -> f64 {
         let carried =
             self.bytes_per_sec.map_or(0.0, |rate| size as f64 * WIRE / rate.max(1) as f64);
@@ -294,12 +292,11 @@ impl PlanLink {
     }
 }
 
-/// Bytes of downloads and of directory documents.
 fn bytes(downloads: Wire, directory: u64) -> PlanBytes {
     PlanBytes { downloads, directory, all: downloads.all().saturating_add(directory) }
 }
 
-/// A part of some bytes.
+/// The bytes divided by `parts`.
 fn part(whole: &PlanBytes, parts: u64) -> PlanBytes {
     let Wire { payload, cells, tls_tcp } = whole.downloads;
     let [payload, cells, tls_tcp] = [payload, cells, tls_tcp].map(|bytes| bytes / parts);

@@ -1,5 +1,5 @@
-//! The measurements of one circuit, in order (NavigaTor, algorithm 1): building, round trips, first
-//! bytes, further first bytes over its life, a download.
+//! Measurements of one circuit, in order (NavigaTor, algorithm 1): build, round trips, first bytes,
+//! repeated first bytes over its life, download.
 
 use std::future::Future;
 use std::net::Ipv4Addr;
@@ -16,63 +16,64 @@ use crate::client::{Client, Fault, OwnPath, Progress, us_since};
 use crate::series::{STREAMS, Series};
 use crate::target::StreamTarget;
 
-/// How much a download reads at once.
+/// Bytes that a download reads at once.
 const BUFFER: usize = 16_384;
-/// An address that nobody has, for RESOLVE (RFC 5737).
+/// Reserved address for RESOLVE (RFC 5737).
 const LITERAL: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
 
-/// What to measure.
+/// Measurements of each circuit.
 #[derive(Clone, Debug)]
 pub struct Program {
-    /// How many round trips by BEGIN.
+    /// Number of round trips by BEGIN.
     pub rtt: u32,
-    /// How many round trips by RESOLVE.
+    /// Number of round trips by RESOLVE.
     pub resolve: u32,
-    /// The longest pause before each further round trip; none is made if 0.
+    /// Longest random pause before each further round trip; 0 for none.
     pub rtt_pause: Duration,
-    /// How many first bytes.
+    /// Number of times to first byte.
     pub ttfb: u32,
-    /// Repeated first bytes, if they are asked for.
+    /// Repeated first bytes, if any.
     pub latency: Option<Series>,
-    /// How much to download, in bytes; nothing if 0.
+    /// Bytes to download; 0 for none.
     pub download_bytes: u64,
-    /// Where streams lead.
+    /// Target of streams.
     pub target: Option<StreamTarget>,
-    /// How long a circuit may take to be built.
+    /// Time limit of building a circuit.
     pub build_time: Duration,
-    /// How long a round trip or a first byte may take.
+    /// Time limit of a round trip or a first byte.
     pub trip_time: Duration,
-    /// How long a download may take.
+    /// Time limit of the download.
     pub download_time: Duration,
 }
 
 impl Program {
-    /// The download of a circuit before anything has come of it, if it has one.
+    /// The record of a circuit's download before its start, if it has one.
     fn asked(&self) -> Option<Download> {
         let target = self.target.as_ref().filter(|_| self.download_bytes > 0)?;
         Some(target.asked(self.download_bytes))
     }
 }
 
-/// One circuit that is measured.
+/// A circuit to measure.
 pub struct Measured<'a, C> {
-    /// The client that builds it.
+    /// Client that builds it.
     pub client: &'a C,
-    /// What to measure.
+    /// Measurements.
     pub program: &'a Program,
-    /// Its number.
+    /// Number of the circuit.
     pub number: u64,
-    /// Its relays.
+    /// Relays, first hop first.
     pub path: Vec<Arc<NetworkRelay>>,
-    /// When the run began.
+    /// Start of the run.
     pub run_began: Instant,
-    /// Whether its relays may be in other measurements by single cells: then only what it downloads
+    /// Whether its relays may be in other measurements by single cells; then only the download
     /// waits for its turn.
     pub probes_share: bool,
 }
 
 impl<C: Client> Measured<'_, C> {
-    /// Measures it; when it is built, or what it downloads is all that is left, waits for its turn.
+    /// Measures the circuit. Waits for its turn once it is built, or, if it has a download and
+    /// `probes_share`, before the download.
     pub async fn measure<T: Future<Output = ()>>(self, turn: impl FnOnce() -> T) -> CircuitRecord {
         let mut progress = Progress::new();
         let mut line = self.line(progress.began);
@@ -108,10 +109,10 @@ impl<C: Client> Measured<'_, C> {
                     reason: fault.reason,
                     whose: fault.whose,
                 });
-                // It has begun, as budgets count.
+                // The budget counts it as begun.
                 line.path_unknown =
                     C::CHOOSES_PATHS.then(|| "the client was not asked for a stream".to_owned());
-                // It failed, too, and its line says so.
+                // It failed too; the line records that.
                 line.download = self.program.asked();
             }
         }
@@ -120,7 +121,7 @@ impl<C: Client> Measured<'_, C> {
         line
     }
 
-    /// Everything after the building.
+    /// Measurements after the build.
     async fn use_circuit<T: Future<Output = ()>>(
         &self,
         circuit: &C::Circuit,
@@ -167,7 +168,7 @@ impl<C: Client> Measured<'_, C> {
         Ok(())
     }
 
-    /// A download. What came before a failure is kept.
+    /// Runs the download; results before a failure are kept.
     async fn download(
         &self,
         circuit: &C::Circuit,
@@ -185,7 +186,7 @@ impl<C: Client> Measured<'_, C> {
         came.map_err(|fault| (Stage::Download, fault))
     }
 
-    /// Repeated first bytes. The results until one fails are kept.
+    /// Runs repeated first bytes; results before a failure are kept.
     async fn over_time(
         &self,
         circuit: &C::Circuit,
@@ -208,7 +209,7 @@ impl<C: Client> Measured<'_, C> {
         failed.map_or(Ok(()), |fault| Err((Stage::FirstByte, fault)))
     }
 
-    /// A stream that nothing goes over.
+    /// An idle stream.
     async fn held(
         &self,
         circuit: &C::Circuit,
@@ -218,17 +219,17 @@ impl<C: Client> Measured<'_, C> {
         within(self.program.trip_time, stream).await.map_err(|fault| (Stage::FirstByte, fault))
     }
 
-    /// A random pause after a round trip, if there are to be any.
+    /// A random pause after a round trip, if pauses are enabled.
     ///
-    /// It hangs on nothing that was measured, not even by the time between two streams, which is
-    /// added: what is told from replies and the pauses before them needs that
+    /// It must not depend on measured values, not even through the gap between streams, which is
+    /// added: the analysis of replies by the pauses before them requires that
     /// ([`ff_circuits::buckets`]).
     fn pause(&self) -> Option<Duration> {
         let most = self.program.rtt_pause;
         (!most.is_zero()).then(|| STREAMS + most.mul_f64(rand::random()))
     }
 
-    /// A line that says nothing yet.
+    /// A line without results.
     fn line(&self, began: Instant) -> CircuitRecord {
         let relay = |relay: &Arc<NetworkRelay>| ff_circuits::record::PathRelay {
             id: relay.id.clone(),
@@ -239,18 +240,17 @@ impl<C: Client> Measured<'_, C> {
         CircuitRecord { path, as_client, ..blank(C::NAME, self.number, began, self.run_began) }
     }
 
-    /// The address of a probe: another one each time, because exits and clients remember what was
-    /// refused.
+    /// Address of a probe, different each time, because exits and clients remember refused ones.
     fn address(&self, nth: usize) -> Ipv4Addr {
         let at = self.number.wrapping_mul(37).wrapping_add(nth as u64);
-        // 127.0.0.1 is where things listen, and the last octet of a network's own address is not 0.
+        // Not 127.0.0.1, where services listen; a last octet of 0 would be a network's own address.
         let [a, b, c] = [at % 254 + 1, at / 254 % 254 + 1, at / 64_516 % 254 + 1]
             .map(|octet| u8::try_from(octet).unwrap_or(1));
         Ipv4Addr::new(127, c, b, a)
     }
 }
 
-/// The line of a circuit that never began, of a run that began then.
+/// Line of a circuit that did not begin, in a run that began at `run_began`.
 pub(crate) fn not_begun(
     client: ff_circuits::record::Client,
     number: u64,
@@ -262,7 +262,7 @@ pub(crate) fn not_begun(
     CircuitRecord { failure: Some(failure), ..blank(client, number, Instant::now(), run_began) }
 }
 
-/// A line with nothing but when it began.
+/// A line with only its start.
 fn blank(
     client: ff_circuits::record::Client,
     number: u64,
@@ -275,7 +275,7 @@ fn blank(
     CircuitRecord::begun(client, number, unix.as_secs_f64(), began_us)
 }
 
-/// Waits for something so long; `timeout` is the reason if it takes longer.
+/// Waits at most `time`; then the fault is `timeout`.
 async fn within<T>(
     time: Duration,
     what: impl Future<Output = Result<T, Fault>>,
@@ -283,7 +283,7 @@ async fn within<T>(
     timeout(time, what).await.unwrap_or_else(|_| Err(Fault::timeout("timeout")))
 }
 
-/// By how much the refused probes took longer in the mean than the fastest of them; of two or more.
+/// Mean minus minimum of the refused probes' times; `None` for fewer than two.
 fn congestion_us(trips: &[RoundTrip]) -> Option<u64> {
     let of = trips.iter().filter(|trip| trip.probe == Probe::Refused).map(|trip| trip.us);
     let (least, count) = (of.clone().min()?, of.clone().count() as u64);
@@ -298,7 +298,7 @@ mod tests {
     use super::*;
     use crate::client::Answer;
 
-    /// A client with paths of its own that has ended.
+    /// A client with its own paths that has ended.
     struct Gone;
 
     impl Client for Gone {

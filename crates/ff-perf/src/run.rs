@@ -1,4 +1,4 @@
-//! Carries commands out.
+//! Runs the commands.
 
 mod analyze;
 mod arms;
@@ -21,10 +21,10 @@ use serde::Serialize;
 
 use crate::cli::{Circuits, Cli, Command};
 
-/// Carries a command out.
+/// Runs the command of the command line.
 ///
 /// # Errors
-/// When something cannot be read, measured or written.
+/// If something cannot be read, measured or written.
 pub fn run(cli: &Cli) -> Result<ExitCode> {
     match &cli.command {
         Command::Circuits(Circuits::Analyze(args)) => analyze::run(args),
@@ -42,7 +42,7 @@ pub fn run(cli: &Cli) -> Result<ExitCode> {
     }
 }
 
-/// Prints results, as one JSON document or as text.
+/// Prints results as a JSON document or as text.
 fn print<T: Serialize>(
     json: bool,
     results: &T,
@@ -56,7 +56,6 @@ fn print<T: Serialize>(
     show(&printed)
 }
 
-/// Prints text.
 fn show(text: &str) -> Result<ExitCode> {
     ff_lab::console::print(text).context("Failed to print the results")?;
     Ok(ExitCode::SUCCESS)

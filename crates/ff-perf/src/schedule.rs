@@ -1,74 +1,77 @@
-//! Which circuit is next, and when: the protection of relays. No clock and no socket; drivers bring
-//! both.
+//! Decides which circuit is next, and when, so that relays are protected. It has no clock and no
+//! socket; callers provide both.
 //!
 //! ```text
 //!  Plan (paths) ─▶ Scheduler::next(now) ─▶ Begin ─▶ [built] ─▶ Measure ─▶ [ended]
-//!                        │                    the driver tells of what is in brackets
+//!                        │                    the caller reports what is in brackets
 //!                        └─▶ Wait, Done, Stop
 //! ```
 //!
-//! A relay is in one measurement at a time (002, section 4). Building counts as measuring, because each hop's time is
-//! measured; with [`ScheduleLimits::builds_share`] relays may be in several circuits that are being built or wait for their
-//! turn, as they must be for many circuits at once in a small network; and with [`ScheduleLimits::probes_share`] also in several
-//! that are measured by single cells, while who downloads something still is alone ([`Task::is_alone`]).
-//! Whose relays are busy lets others pass: of a window of paths the first one goes whose relays are free.
+//! A relay is in one measurement at a time (NavigaTor, section 4). Building counts as measuring,
+//! because each hop's time is measured. With [`ScheduleLimits::builds_share`] relays may be in
+//! several circuits that are being built or wait for their turn, which many circuits at once in a
+//! small network require. With [`ScheduleLimits::probes_share`] they may also be in several
+//! circuits that are measured by single cells, while downloads still have their relays alone
+//! ([`Task::is_alone`]). A path whose relays are busy lets others pass: of a window of paths, the
+//! first with free relays goes.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::time::Duration;
 
-/// New circuits a second at one first relay that no relay takes for an attack: tor marks who has 3.
+/// New circuits per second at one first relay that no relay takes for an attack: tor marks clients
+/// with 3.
 pub const PER_GUARD: f64 = 2.0;
-/// How many paths are looked at for one that can go.
+/// Paths searched for one whose relays are free.
 pub(crate) const WINDOW: usize = 1000;
-/// Of how many of the last circuits the share of failures is taken.
+/// Number of last circuits over which the share of failures is computed.
 const LAST: usize = 100;
-/// How many circuits must have ended before failures can stop the run.
+/// Circuits that must have ended before failures can stop the run.
 const ENOUGH: usize = 30;
 
-/// What a run may do.
+/// Limits of a run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ScheduleLimits {
-    /// How many circuits there are at once, at most.
+    /// Most circuits at once.
     pub in_flight: usize,
-    /// How many new circuits a second one first relay gets, at most.
+    /// Most new circuits per second at one first relay.
     pub per_guard_per_sec: f64,
-    /// How many new circuits a second there are, at most.
+    /// Most new circuits per second.
     pub per_sec: f64,
     /// Whether relays may be in several circuits that are being built.
     pub builds_share: bool,
     /// Whether relays may be in several circuits that are measured by single cells.
     pub probes_share: bool,
-    /// The share of the last 100 circuits that may fail; more stop the run.
+    /// Largest share of failures among the last 100 circuits; more stop the run.
     pub failures: f64,
 }
 
-/// A circuit to be measured: its number, and its relays by their numbers in the network.
+/// A circuit to measure.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Task {
-    /// Its number in the run.
+    /// Number in the run.
     pub number: u64,
-    /// Its relays, first hop first.
+    /// Relays by index in the network, first hop first.
     pub path: Vec<usize>,
-    /// Whether its relays are in no other such measurement meanwhile.
+    /// Whether its relays must be in no other such measurement meanwhile.
     pub is_alone: bool,
 }
 
-/// What to do now.
+/// Next step of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Next {
-    /// Begin to build this circuit.
+    /// Build this circuit.
     Begin(Task),
-    /// Go on with this one, which is built.
+    /// Measure this circuit, which is built.
     Measure(u64),
-    /// Nothing, until then or until something has happened.
+    /// Wait until this time, or until something has happened.
     Wait(Option<Duration>),
-    /// Everything is measured.
+    /// All circuits are finished.
     Done,
-    /// Too many of the last circuits have failed, and the run must end.
+    /// Too many of the last circuits failed; end the run.
     Stop {
-        /// How many have failed.
+        /// Number of failures.
         failed: usize,
-        /// Of how many.
+        /// Number of circuits that were examined.
         of: usize,
     },
 }
@@ -79,44 +82,40 @@ pub enum Gate {
     /// They may.
     #[default]
     Open,
-    /// Not now; those that have begun go on.
+    /// Not now; circuits in flight continue.
     Held,
-    /// Closed: when those that have begun have ended, all is done.
+    /// No more; the run is done when the circuits in flight have ended.
     Closed,
 }
 
-/// Where a circuit is.
+/// Stage of a circuit.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Stage {
-    /// It is being built.
     Building,
-    /// It is built and waits for its relays.
+    /// Built; waits for its relays.
     Waiting,
-    /// It is being measured.
     Measuring,
 }
 
 /// Decides which circuit is next.
 #[derive(Debug)]
 pub struct Scheduler<P> {
-    /// What a run may do.
     limits: ScheduleLimits,
-    /// What has not been looked at.
+    /// Tasks not drawn yet.
     plan: P,
-    /// The tasks that have been looked at and could not start.
+    /// Tasks drawn that could not begin yet.
     window: VecDeque<Task>,
     begun: BTreeMap<u64, (Task, Stage)>,
     /// Circuits that wait for their relays, in the order in which they were built.
     turns: VecDeque<u64>,
-    /// In how many measurements a relay is: one, or none.
+    /// The measurement that a relay is in, if any.
     busy: HashMap<usize, u64>,
     /// When a first relay may have its next circuit.
     guards: HashMap<usize, Duration>,
-    /// When there may be a next circuit.
+    /// When the next circuit may begin.
     next_begin: Duration,
-    /// How the last circuits ended: whether they failed.
+    /// Whether the last circuits failed.
     last: VecDeque<bool>,
-    /// Whether new ones may begin.
     gate: Gate,
 }
 
@@ -137,8 +136,8 @@ impl<P: Iterator<Item = Task>> Scheduler<P> {
         }
     }
 
-    /// Goes on with other circuits, whose relays have other numbers. None may be there when it
-    /// does; when the next one may begin stays as it was.
+    /// Continues with other circuits, whose relays have other indices. No circuit may be in flight.
+    /// The time of the next circuit stays.
     pub fn renew(&mut self, plan: P) {
         self.plan = plan;
         self.window.clear();
@@ -146,12 +145,12 @@ impl<P: Iterator<Item = Task>> Scheduler<P> {
         self.busy.clear();
     }
 
-    /// From now on new circuits may begin, or not.
+    /// Sets whether new circuits may begin.
     pub fn set_gate(&mut self, gate: Gate) {
         self.gate = gate;
     }
 
-    /// What to do now. Ask again until it says to wait.
+    /// Next step. Call again until it returns [`Next::Wait`], [`Next::Done`] or [`Next::Stop`].
     pub fn next(&mut self, now: Duration) -> Next {
         if let Some((failed, of)) = self.too_many_failures() {
             return Next::Stop { failed, of };
@@ -176,7 +175,7 @@ impl<P: Iterator<Item = Task>> Scheduler<P> {
         self.next_begin(now)
     }
 
-    /// A circuit stands.
+    /// Records that a circuit is built.
     pub fn built(&mut self, number: u64) {
         if let Some((_, stage @ Stage::Building)) = self.begun.get_mut(&number) {
             *stage = Stage::Waiting;
@@ -184,7 +183,7 @@ impl<P: Iterator<Item = Task>> Scheduler<P> {
         }
     }
 
-    /// A circuit has ended, built or not.
+    /// Records that a circuit has ended, built or not.
     pub fn ended(&mut self, number: u64, has_failed: bool) {
         let Some((task, stage)) = self.begun.remove(&number) else { return };
         if stage == Stage::Waiting {
@@ -201,12 +200,12 @@ impl<P: Iterator<Item = Task>> Scheduler<P> {
         }
     }
 
-    /// How many circuits there are.
+    /// Number of circuits in flight.
     pub fn in_flight(&self) -> usize {
         self.begun.len()
     }
 
-    /// Looks at more paths.
+    /// Fills the window.
     fn fill(&mut self) {
         while self.window.len() < WINDOW {
             let Some(task) = self.plan.next() else { return };
@@ -214,7 +213,7 @@ impl<P: Iterator<Item = Task>> Scheduler<P> {
         }
     }
 
-    /// The first circuit that is built and whose relays are free; from now on they are not.
+    /// The first built circuit whose relays are free; marks them as busy.
     fn next_turn(&mut self) -> Option<u64> {
         let is_free = |number: &u64| {
             let begun = self.begun.get(number);
@@ -253,7 +252,7 @@ impl<P: Iterator<Item = Task>> Scheduler<P> {
         }
     }
 
-    /// Notes that a circuit begins.
+    /// Records that a circuit begins.
     fn begin(&mut self, task: Task, now: Duration) -> Next {
         self.next_begin = now + interval(self.limits.per_sec);
         if let Some(guard) = task.path.first() {
@@ -273,7 +272,7 @@ impl<P: Iterator<Item = Task>> Scheduler<P> {
         task.path.iter().all(|relay| self.busy.get(relay).is_none_or(|holder| *holder == number))
     }
 
-    /// How many of the last circuits have failed, if these are too many.
+    /// Number of failures and of last circuits, if there are too many failures.
     fn too_many_failures(&self) -> Option<(usize, usize)> {
         let of = self.last.len();
         let failed = self.last.iter().filter(|failed| **failed).count();
@@ -282,7 +281,7 @@ impl<P: Iterator<Item = Task>> Scheduler<P> {
     }
 }
 
-/// The time between two at this rate.
+/// Time between two circuits at this rate.
 pub(crate) fn interval(per_sec: f64) -> Duration {
     Duration::try_from_secs_f64(1.0 / per_sec).unwrap_or(Duration::MAX / 4)
 }

@@ -1,7 +1,7 @@
-//! One action that is repeated on one circuit, each time at its moment.
+//! Repeats an action on one circuit at fixed times.
 //!
-//! A moment does not wait for what was begun before it: a circuit that stalls for ten seconds
-//! counts with ten values, as it does for a user who asks once a second, and not with one.
+//! An action does not wait for earlier ones to finish: a circuit that stalls for ten seconds gives
+//! ten values, as for a user who asks once a second, not one.
 
 use std::time::Duration;
 
@@ -10,26 +10,25 @@ use futures::stream::FuturesUnordered;
 use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, sleep_until};
 
-/// The shortest time between two streams of a circuit: 50 a second.
+/// Shortest time between two streams of a circuit: 50 per second.
 pub const STREAMS: Duration = Duration::from_millis(20);
-/// The most times that a series has: it stands in one line.
+/// Most repetitions of a series, which is stored in one line.
 pub const MOST: u32 = 10_000;
 
-/// How often, and how many times.
+/// Interval and number of repetitions.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct Series {
-    /// The time between two.
+    /// Interval.
     pub every: Duration,
-    /// How many.
+    /// Number of repetitions.
     pub count: u32,
 }
 
 impl Series {
-    /// The number of beginnings of `every` in a time: one at least.
+    /// As many repetitions as begin within `time`, at least one.
     ///
     /// # Errors
-    /// One sentence, if there are more than [`MOST`] or they follow each other faster than
-    /// [`STREAMS`].
+    /// One sentence, if there are more than [`MOST`] or the interval is shorter than [`STREAMS`].
     pub fn over(time: Duration, every: Duration) -> Result<Self, String> {
         if every < STREAMS {
             return Err(format!("a circuit has a new stream every {STREAMS:?} at most"));
@@ -41,7 +40,7 @@ impl Series {
         }
     }
 
-    /// Does it; what came of it, in the order in which it ended, until something failed.
+    /// Runs the action repeatedly; results in the order in which they ended, until the first error.
     pub async fn run<T, E, F>(&self, one: impl Fn() -> F) -> (Vec<T>, Option<E>)
     where
         F: Future<Output = Result<T, E>>,
@@ -65,8 +64,8 @@ impl Series {
         }
     }
 
-    /// The moment of the next one, if that many were begun. Each has its own since the beginning;
-    /// if this process was held up, what is late does not come all at once.
+    /// Start of the next repetition, after `begun` of them. Times count from the start of the
+    /// series; after a delay of this process, late ones do not all start at once.
     fn due(&self, begun: u32, began: Instant, now: Instant) -> Instant {
         (began + self.every * begun).max(now + STREAMS)
     }
@@ -81,7 +80,7 @@ mod tests {
 
     use super::*;
 
-    /// A series of 20 ms.
+    /// A series with an interval of 20 ms.
     fn series(count: u32) -> Series {
         Series { every: STREAMS, count }
     }
@@ -111,8 +110,7 @@ mod tests {
     async fn one_that_stalls_holds_no_other_up() {
         let began = Instant::now();
         let number = Cell::new(0);
-        // The first one waits for the last one, and not for a time: a busy machine changes no
-        // order.
+        // The first action waits for the last one, not for a time: a busy machine changes no order.
         let last = Notify::new();
         let one = || {
             let mine = number.replace(number.get() + 1);

@@ -1,5 +1,5 @@
-//! The signals that end a program in good order: Ctrl-C, what service managers send, and a
-//! terminal's end.
+//! Signals that end a program in an orderly way: Ctrl-C, those of service managers, and the end of
+//! a terminal.
 
 use std::future::poll_fn;
 use std::io;
@@ -8,13 +8,13 @@ use std::task::Poll;
 use ff_lab::Ending;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// They are listened for as long as this is there, and from then on do not end the process by
+/// Catches signals while it exists; after its first creation they do not end the process by
 /// themselves.
 #[derive(Debug)]
 pub struct Signals(Vec<Signal>);
 
 impl Signals {
-    /// Listens for [`Ending::signals`], inside of a runtime.
+    /// Listens for [`Ending::signals`]; call it within a runtime.
     ///
     /// # Errors
     /// The system's error.
@@ -23,7 +23,7 @@ impl Signals {
         Ending::signals()?.into_iter().map(listen).collect::<io::Result<_>>().map(Self)
     }
 
-    /// Waits for one; one that came before counts.
+    /// Waits for a signal; one received before counts.
     pub async fn recv(&mut self) {
         poll_fn(|context| {
             let is_here = |signal: &mut Signal| signal.poll_recv(context).is_ready();

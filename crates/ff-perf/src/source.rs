@@ -1,8 +1,8 @@
 //! A source of bytes for downloads: a web server that serves only clients that know its token.
 //!
-//! `GET /TOKEN/BYTES` is answered with that many bytes of a new [`Pattern`]; the header has its
-//! seed. They look like noise, so nothing on the way can compress them, and no cache has them. The
-//! size, number, rate and time of downloads are bounded.
+//! `GET /TOKEN/BYTES` is answered with that many bytes of a new [`Pattern`], whose seed is in the
+//! header. The bytes look random, so that nothing on the way can compress or cache them. Size,
+//! number, rate and time of downloads are limited.
 
 use std::fmt;
 use std::io;
@@ -27,19 +27,19 @@ use tokio::time::{sleep, timeout};
 use crate::download::SEED_HEADER;
 use crate::pattern::{Pattern, Seed};
 
-/// How much is handed over at once, in bytes.
+/// Bytes of a piece, sent at once.
 const PIECE: usize = 16_384;
 
-/// The limits of a source.
+/// Limits of a source.
 #[derive(Clone, Copy, Debug)]
 pub struct SourceLimits {
-    /// The largest download, in bytes.
+    /// Largest download in bytes.
     pub download_bytes: u64,
-    /// How many downloads there may be at once.
+    /// Most downloads at once.
     pub downloads: usize,
-    /// Bytes a second of payload, of all downloads together; none: unlimited.
+    /// Payload of all downloads together in bytes per second; `None` without a limit.
     pub bytes_per_sec: Option<u64>,
-    /// How long one download may take.
+    /// Time limit of a download.
     pub time: Duration,
 }
 
@@ -47,34 +47,31 @@ pub struct SourceLimits {
 #[derive(Clone)]
 pub struct Token(String);
 
-/// A source.
+/// A running source.
 #[derive(Debug)]
 pub struct Source {
-    /// What a client must know.
     token: Token,
-    /// Its limits.
     limits: SourceLimits,
-    /// Downloads that may begin.
+    /// Permits for downloads.
     room: Arc<Semaphore>,
-    /// What may be sent now, if there is a rate. Downloads that wait for it queue at its lock,
+    /// Bytes that may be sent now, if the rate is limited. Waiting downloads queue for the lock,
     /// which serves them in turn.
     bucket: Option<Mutex<TokenBucket>>,
-    /// When it began.
     began: Instant,
-    /// Payload handed over so far, in bytes.
+    /// Payload sent so far, in bytes.
     given_bytes: AtomicU64,
-    /// Downloads handed over to their last byte.
+    /// Downloads sent to their last byte.
     whole: AtomicU64,
 }
 
 impl Token {
-    /// A new token.
+    /// A random token.
     #[must_use]
     pub fn new() -> Self {
         Self(hex::encode(rand::random::<[u8; 16]>()))
     }
 
-    /// Reads a token.
+    /// Parses a token.
     ///
     /// # Errors
     /// One sentence, if the text is not a token.
@@ -88,13 +85,13 @@ impl Token {
         }
     }
 
-    /// The token as text, for a client that may download.
+    /// Text of the token, for clients that may download.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// Whether this is the token. The time that this takes does not tell where they differ.
+    /// Compares in constant time.
     fn is(&self, given: &str) -> bool {
         self.0.as_bytes().ct_eq(given.as_bytes()).into()
     }
@@ -113,7 +110,7 @@ impl fmt::Debug for Token {
 }
 
 impl Source {
-    /// A new source.
+    /// Creates a source with these limits.
     #[must_use]
     pub fn new(token: Token, limits: SourceLimits) -> Arc<Self> {
         let bucket = limits.bytes_per_sec.map(|rate| {
@@ -131,7 +128,7 @@ impl Source {
         })
     }
 
-    /// Its routes.
+    /// Routes of the web server.
     pub fn router(self: &Arc<Self>) -> Router {
         let nothing = || async { nothing() };
         Router::new()
@@ -141,7 +138,7 @@ impl Source {
             .with_state(Arc::clone(self))
     }
 
-    /// Downloads handed over to their last byte, and payload handed over in all, in bytes.
+    /// Downloads sent to their last byte, and all payload sent in bytes.
     #[must_use]
     pub fn given(&self) -> (u64, u64) {
         (self.whole.load(Ordering::Relaxed), self.given_bytes.load(Ordering::Relaxed))
@@ -163,12 +160,12 @@ impl Source {
     }
 }
 
-/// Answers a request, if it has the token.
+/// Answers a request if it has the token.
 async fn give(
     State(source): State<Arc<Source>>,
     path: Result<Path<(String, String)>, PathRejection>,
 ) -> Response {
-    // A path that is not UTF-8 is unknown, too.
+    // A path that is not UTF-8 is unknown too.
     let Ok(Path((token, bytes))) = path else { return nothing() };
     if !source.token.is(&token) {
         return nothing();
@@ -199,18 +196,17 @@ async fn give(
 /// A running download.
 struct Given {
     source: Arc<Source>,
-    /// The next bytes.
     pattern: Pattern,
-    /// How much is to come, in bytes.
+    /// Bytes left.
     left: u64,
     /// When it is cut off.
     until: Instant,
-    /// Its place among those at once.
     _place: OwnedSemaphorePermit,
 }
 
 impl Given {
-    /// The next piece; an error, which ends the connection, when it has taken too long.
+    /// The next piece, or an error, which closes the connection, if the download has taken too
+    /// long.
     async fn next(mut self) -> Option<(io::Result<Bytes>, Self)> {
         let length = self.left.min(PIECE as u64);
         if length == 0 {
@@ -232,12 +228,12 @@ impl Given {
     }
 }
 
-/// The answer to a request without the token: the same for every path.
+/// Response to a request without the token, the same for every path.
 fn nothing() -> Response {
     closing(StatusCode::NOT_FOUND, "There is nothing here.\n".to_owned())
 }
 
-/// An answer after which the connection ends.
+/// A response after which the connection closes.
 fn closing(status: StatusCode, text: String) -> Response {
     (status, [(header::CONNECTION, "close")], text).into_response()
 }
@@ -249,13 +245,13 @@ mod tests {
 
     use super::*;
 
-    /// The answer of a source to a request for a path.
+    /// Response of a source to a request for a path.
     async fn answer(source: &Arc<Source>, path: &str) -> Response {
         let request = Request::get(path).body(Body::empty()).expect("a request");
         source.router().oneshot(request).await.expect("an answer")
     }
 
-    /// A source with little.
+    /// A source with low limits.
     fn source(bytes_per_sec: Option<u64>) -> (Arc<Source>, String) {
         let token = Token::new();
         let text = token.as_str().to_owned();
@@ -295,7 +291,7 @@ mod tests {
         ] {
             let answer = answer(&source, &path).await;
             assert_eq!(answer.status(), status, "{path}");
-            // A connection that stayed open would hold a place.
+            // A connection that stayed open would occupy a place.
             assert_eq!(answer.headers()[header::CONNECTION], "close", "{path}");
         }
         let held = answer(&source, &format!("/{token}/5")).await;
@@ -326,7 +322,7 @@ mod tests {
                 SourceLimits { download_bytes: 100_000, downloads: 1, bytes_per_sec, time };
             let source = Source::new(token, limits);
             let mut body = answer(&source, &path).await.into_body().into_data_stream();
-            // What is given at once is taken, and then nothing until it is too late.
+            // Bytes in the buffer are read, and then nothing until it is too late.
             if bytes_per_sec.is_none() {
                 sleep(2 * time).await;
             }
@@ -346,9 +342,9 @@ mod tests {
 
     #[tokio::test]
     async fn downloads_share_the_rate_in_turn() {
-        /// How many pieces each has.
+        /// Pieces of each download.
         const PIECES: usize = 25;
-        /// Before others wait, one may have what the bucket begins with: 6 pieces.
+        /// Before others wait, one download may get the 6 pieces that the bucket starts with.
         const APART: usize = 10;
         let token = Token::new();
         let path = format!("/{}/{}", token.as_str(), PIECES * PIECE);
@@ -365,7 +361,7 @@ mod tests {
             let source = Arc::clone(&source);
             readers.push(tokio::spawn(async move {
                 let mut pieces = 0;
-                // Until one of them is whole.
+                // Until one of them is complete.
                 while source.given().0 == 0 {
                     let piece = futures::StreamExt::next(&mut body).await.expect("a piece");
                     pieces += piece.expect("bytes").len() / PIECE;

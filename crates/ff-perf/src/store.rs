@@ -1,9 +1,8 @@
-//! The folder of a run: its lines, and by which options they came.
+//! The folder of a run: its lines, and the options that produced them.
 //!
-//! A line is written by one system call when its circuit has ended, so a killed run loses the
-//! circuits in flight only. A half line, because the disk was full or the machine stopped, is cut
-//! off. The same holds for one that another program has left; a file that was moved away or removed
-//! begins anew.
+//! A line is written by one system call when its circuit has ended, so a killed run loses only the
+//! circuits in flight. An incomplete last line, left by a full disk, a crash or another program, is
+//! cut off. A file that was moved away or removed is created again.
 
 use std::collections::{BTreeSet, HashSet};
 use std::fs::{self, File, Metadata, OpenOptions, TryLockError};
@@ -25,59 +24,57 @@ mod state;
 
 use lines::{Numbers, cut_half_line};
 
-/// The lines.
+/// Name of the file of lines.
 pub const LINES: &str = "circuits-000.jsonl";
 const OPTIONS: &str = "run.json";
-/// The same while it is written.
+/// Name of the options' file while it is written.
 const UNFINISHED_OPTIONS: &str = "run.json.new";
 
-/// What two parts of one run must have in common.
+/// Options that all parts of a run must share.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct CircuitRunOptions {
-    /// Who builds the circuits.
+    /// Client that builds the circuits.
     pub client: ff_circuits::record::Client,
-    /// What draws the paths.
+    /// Random seed of the paths.
     pub seed: u64,
-    /// The file with the paths, if they are not drawn.
+    /// File of paths, unless they are drawn.
     pub path_file: Option<PathBuf>,
-    /// By which rules paths are drawn, if they are.
+    /// Rules for drawing paths, if they are drawn.
     pub rules: Option<String>,
-    /// SHA-256 of the file with the run's arms and of the files it names, in hexadecimal digits, if
-    /// the run has arms.
+    /// SHA-256 of the file of arms and the files that it names, hexadecimal; empty without arms.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub arms_sha256: Vec<String>,
-    /// How many round trips a circuit has.
+    /// Number of round trips per circuit.
     pub rtt: u32,
-    /// The longest random pause between two of them, in ms; 0 in files of older versions, which
-    /// made none.
+    /// Longest random pause between round trips, in ms; 0 in files of older versions, which made no
+    /// pauses.
     #[serde(default)]
     pub rtt_pause_ms: u64,
-    /// How many first bytes.
+    /// Number of times to first byte.
     pub ttfb: u32,
-    /// Repeated first bytes, if there are any.
+    /// Repeated first bytes, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub latency: Option<crate::series::Series>,
-    /// How much is downloaded, in bytes.
+    /// Bytes to download.
     pub download_bytes: u64,
-    /// On what share of circuits.
+    /// Share of circuits with a download.
     pub download_share: f64,
-    /// Which sizes downloads have, if they have several.
+    /// Sizes of downloads, if there are several.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub download_mix: Option<String>,
-    /// How long a download may take, in seconds; not in files of older versions.
+    /// Time limit of a download in seconds; `None` in files of older versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub download_secs: Option<u64>,
-    /// The setting of the measurement; not in files of older versions.
+    /// More options; `None` in files of older versions.
     #[serde(default)]
     pub setting: Option<Setting>,
-    /// How fast it may go. That may change between two parts, but is said. Not in files of older
-    /// versions.
+    /// Rates. They may differ between parts, which is reported. `None` in files of older versions.
     #[serde(default)]
     pub pace: Option<Pace>,
 }
 
 impl CircuitRunOptions {
-    /// Whether these say what those of an older version do not.
+    /// Whether these options include values that an older version did not record.
     fn says_more_than(&self, older: &Self) -> bool {
         let digest = |options: &Self| options.setting.as_ref()?.paths_sha256.clone();
         self.setting.is_some() && older.setting.is_none()
@@ -85,110 +82,109 @@ impl CircuitRunOptions {
     }
 }
 
-/// What circuits are measured with.
+/// Network, target and limits of a measurement.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct Setting {
-    /// Where the network is, with all links followed.
+    /// Path of the network, with all links resolved.
     pub network: PathBuf,
-    /// SHA-256 of the file with the paths, in hexadecimal digits; not in files of older versions.
+    /// SHA-256 of the file of paths, hexadecimal; `None` in files of older versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub paths_sha256: Option<String>,
-    /// What streams lead to; none if nobody says what.
+    /// Target of streams; `None` for the default.
     pub target: Option<String>,
-    /// How many round trips by RESOLVE.
+    /// Number of round trips by RESOLVE.
     pub resolve: u32,
-    /// How long a circuit may take to be built, in seconds.
+    /// Time limit of building a circuit, in seconds.
     pub build_secs: u64,
-    /// How long a round trip or a first byte may take, in seconds.
+    /// Time limit of a round trip or a first byte, in seconds.
     pub trip_secs: u64,
     /// Whether circuits share relays while they are built.
     pub share_builds: bool,
-    /// And while they are measured by single cells.
+    /// Whether circuits share relays while they are measured by single cells.
     pub share_probes: bool,
-    /// Whether the client chooses paths itself.
+    /// Whether the client chooses its own paths.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub as_client: bool,
 }
 
-/// How fast a run may go.
+/// Rates of a run.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct Pace {
-    /// Circuits at once.
+    /// Most circuits at once.
     pub in_flight: u64,
-    /// New circuits a second.
+    /// Most new circuits per second.
     pub per_sec: f64,
-    /// New circuits a second at one first relay.
+    /// Most new circuits per second at one first relay.
     pub per_guard_per_sec: f64,
 }
 
-/// A folder that cannot be used, or a line that cannot be written.
+/// A folder cannot be used, or a line cannot be written.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// A file cannot be read or written.
     #[error("{}: {error}", .path.display())]
     Io {
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
-        /// Why.
+        /// The system's error.
         error: io::Error,
     },
-    /// There are circuits of another run.
+    /// The folder has circuits of another run.
     #[error("{} has circuits already: use --resume to continue with the same options, or give another folder", .0.display())]
     Occupied(PathBuf),
-    /// Somebody writes to it.
+    /// Another process writes to the folder.
     #[error("{} is in use: another program writes circuits there", .0.display())]
     Busy(PathBuf),
-    /// It was made with other options.
+    /// The folder was created with other options.
     #[error("{}: this run had other options: {difference}; give those, or another folder", .path.display())]
     Other {
-        /// Which file says so.
+        /// File with the options.
         path: PathBuf,
-        /// Which ones, and what they were.
+        /// The options that differ, with both values.
         difference: String,
     },
     /// A line is not a circuit.
     #[error("{}, line {line}: {reason}", .path.display())]
     Line {
-        /// In which file.
+        /// Path of the file.
         path: PathBuf,
-        /// Which line, from 1.
+        /// Number of the line, from 1.
         line: usize,
-        /// Why.
+        /// Reason.
         reason: String,
     },
 }
 
-/// A folder that is written to.
+/// A folder to which lines are written.
 #[derive(Debug)]
 pub struct Store {
-    /// The file with the lines.
+    /// Path of the file of lines.
     path: PathBuf,
     file: File,
-    /// How long it was after the last whole line, in bytes.
+    /// Length of the file after the last complete line, in bytes.
     length: u64,
-    /// What names the run in its lines.
+    /// Identifies the run in its lines.
     run_unix_secs: f64,
-    /// The folder, if it is this one's alone; its lock ends with it.
+    /// The locked folder, if this store owns it; the lock ends with it.
     _lock: Option<File>,
 }
 
-/// A run's folder that was opened.
+/// An opened folder of a run.
 #[derive(Debug)]
 pub struct Opened {
-    /// Where circuits go.
+    /// Accepts circuits.
     pub store: Store,
-    /// The numbers of those that are there already.
+    /// Numbers of circuits already stored.
     pub done: HashSet<u64>,
-    /// A note about it, if there is one.
+    /// A note to print, if any.
     pub note: Option<String>,
 }
 
 impl Store {
-    /// Begins a run in a folder, or goes on with one; says which circuits are there already. Nobody
-    /// else gets the folder meanwhile.
+    /// Starts a run in a folder, or continues one, and locks the folder.
     ///
     /// # Errors
-    /// [`StoreError`], which names the file.
+    /// [`StoreError`] with the file's name.
     pub fn open(
         dir: &Path,
         options: &CircuitRunOptions,
@@ -198,7 +194,7 @@ impl Store {
         let lock = lock(dir)?;
         let path = dir.join(LINES);
         let has_lines = fs::metadata(&path).is_ok_and(|file| file.len() > 0);
-        // What `circuits serve` has begun, it alone goes on with.
+        // Only `circuits serve` can continue a folder that it has started.
         if (has_lines && !goes_on) || shelf::is_one(dir) {
             return Err(StoreError::Occupied(dir.to_owned()));
         }
@@ -213,13 +209,14 @@ impl Store {
         }
     }
 
-    /// A file of lines, made with any options: opens it or makes it, and cuts a half line off.
+    /// Opens or creates a file of lines, whatever its options, and cuts off an incomplete last
+    /// line.
     fn at(path: PathBuf) -> Result<Self, StoreError> {
         let (file, length) = open_lines(&path).map_err(io_error(&path))?;
         Ok(Self { path, file, length, run_unix_secs: run_unix_secs(), _lock: None })
     }
 
-    /// The numbers of the circuits that are there.
+    /// Numbers of the circuits in the file.
     fn numbers(&mut self) -> Result<Numbers, StoreError> {
         Numbers::read(&mut self.file, &self.path)
     }
@@ -227,17 +224,17 @@ impl Store {
     /// Adds a circuit.
     ///
     /// # Errors
-    /// [`StoreError`]; nothing of the line is left then, if the disk allows it.
+    /// [`StoreError`]; the line is removed again, if the disk allows it.
     pub fn add(&mut self, circuit: &CircuitRecord) -> Result<(), StoreError> {
         let line = line(circuit, self.run_unix_secs).map_err(io_error(&self.path))?;
         self.add_line(&line)
     }
 
-    /// Adds a line, with its end.
+    /// Adds a line with its end.
     fn add_line(&mut self, line: &[u8]) -> Result<(), StoreError> {
         self.look().map_err(io_error(&self.path))?;
         if let Err(error) = self.file.write_all(line) {
-            // If this fails, too, the next line or the next run cuts it off.
+            // If this fails too, the next line or the next run cuts it off.
             let _ = self.file.set_len(self.length);
             return Err(io_error(&self.path)(error));
         }
@@ -245,7 +242,7 @@ impl Store {
         Ok(())
     }
 
-    /// Makes sure that the next line follows a whole one, in the file of this name.
+    /// Ensures that the next line follows a complete one, in the file of this name.
     fn look(&mut self) -> io::Result<()> {
         let about = self.file.metadata()?;
         if self.is_moved(&about) {
@@ -256,7 +253,7 @@ impl Store {
         Ok(())
     }
 
-    /// Whether the open file, which is this one, has another name now or none.
+    /// Whether the open file was renamed or removed.
     fn is_moved(&self, about: &Metadata) -> bool {
         match fs::metadata(&self.path) {
             Ok(named) => (named.dev(), named.ino()) != (about.dev(), about.ino()),
@@ -264,7 +261,7 @@ impl Store {
         }
     }
 
-    /// Has the disk keep what was added.
+    /// Syncs the lines to the disk.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -273,14 +270,15 @@ impl Store {
     }
 }
 
-/// Opens a file of lines or makes it, and cuts a half line off; its length in bytes.
+/// Opens or creates a file of lines, cuts off an incomplete last line, and returns the length in
+/// bytes.
 fn open_lines(path: &Path) -> io::Result<(File, u64)> {
     let mut file = OpenOptions::new().create(true).append(true).read(true).open(path)?;
     let length = cut_half_line(&mut file)?;
     Ok((file, length))
 }
 
-/// A circuit's line in a run of this name.
+/// A circuit's line in a run with this identifier.
 fn line(circuit: &CircuitRecord, run_unix_secs: f64) -> io::Result<Vec<u8>> {
     let named = CircuitRecord { run_unix_secs: Some(run_unix_secs), ..circuit.clone() };
     let mut line = serde_json::to_vec(&named).map_err(io::Error::other)?;
@@ -288,18 +286,17 @@ fn line(circuit: &CircuitRecord, run_unix_secs: f64) -> io::Result<Vec<u8>> {
     Ok(line)
 }
 
-/// What names a run that begins now: no other one has begun at the same instant by this host's
+/// Identifier of a run that begins now; no other has begun at the same instant of this host's
 /// clock.
 fn run_unix_secs() -> f64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64()
 }
 
-/// About this file.
+/// Error about this file.
 fn io_error(path: &Path) -> impl Fn(io::Error) -> StoreError {
     |error| StoreError::Io { path: path.to_owned(), error }
 }
 
-/// Takes a folder for oneself.
 fn lock(dir: &Path) -> Result<File, StoreError> {
     let folder = File::open(dir).map_err(io_error(dir))?;
     match folder.try_lock() {
@@ -309,8 +306,8 @@ fn lock(dir: &Path) -> Result<File, StoreError> {
     }
 }
 
-/// Compares a run's options with those it began with; what is to be said of its pace, if that is another one. A folder of
-/// an older version, which does not say what it was measured with, is held to what it is measured with now.
+/// Compares a run's options with those at its start; returns a note on its rates if they differ. A
+/// folder of an older version, which does not record all options, is extended by the present ones.
 fn check_options(dir: &Path, options: &CircuitRunOptions) -> Result<Option<String>, StoreError> {
     let path = dir.join(OPTIONS);
     let text = read_file(&path, state::MOST_BYTES).map_err(io_error(&path))?;
@@ -338,14 +335,14 @@ fn check_options(dir: &Path, options: &CircuitRunOptions) -> Result<Option<Strin
     if !difference.is_empty() {
         return Err(StoreError::Other { path, difference });
     }
-    // From now on it says all.
+    // From now on all are recorded.
     if options.says_more_than(&before) {
         write_options(dir, options)?;
     }
     Ok(note)
 }
 
-/// What differs between two of the same kind, with both values.
+/// Differences between two values of the same type, with both values.
 fn differences<T: Serialize>(before: &T, now: &T) -> String {
     let mut all = Vec::new();
     let [before, now] = [before, now].map(|one| serde_json::to_value(one).unwrap_or_default());
@@ -353,7 +350,7 @@ fn differences<T: Serialize>(before: &T, now: &T) -> String {
     all.join(", ")
 }
 
-/// Adds what differs between two values that have names.
+/// Collects differences between two JSON objects.
 fn compare(before: &Value, now: &Value, all: &mut Vec<String>) {
     let empty = Map::new();
     let names = |value: &Value| value.as_object().unwrap_or(&empty).clone();
@@ -368,12 +365,11 @@ fn compare(before: &Value, now: &Value, all: &mut Vec<String>) {
     }
 }
 
-/// Writes a run's options.
 fn write_options(dir: &Path, options: &CircuitRunOptions) -> Result<(), StoreError> {
     replace_json(dir, OPTIONS, UNFINISHED_OPTIONS, serde_json::to_vec_pretty(options))
 }
 
-/// Replaces a file of a folder by JSON and the end of its line, as [`replace`] does.
+/// Replaces a file of a folder by JSON and a newline, as [`replace`] does.
 fn replace_json(
     dir: &Path,
     name: &str,
@@ -385,8 +381,9 @@ fn replace_json(
     replace(dir, name, unfinished, &text)
 }
 
-/// Replaces a file of a folder, whole or not at all, and has the disk keep it. It is written as
-/// `unfinished` in that folder, always the same name, so that kills leave only one such file.
+/// Replaces a file of a folder, whole or not at all, and syncs it. It is first written as
+/// `unfinished` in that folder, always under the same name, so that killed processes leave only one
+/// such file.
 fn replace(dir: &Path, name: &str, unfinished: &str, bytes: &[u8]) -> Result<(), StoreError> {
     let (path, unfinished) = (dir.join(name), dir.join(unfinished));
     let written = || -> io::Result<()> {
@@ -396,7 +393,7 @@ fn replace(dir: &Path, name: &str, unfinished: &str, bytes: &[u8]) -> Result<(),
         fs::rename(&unfinished, &path)
     };
     written().map_err(|error| {
-        // On a full disk, the part that was written would take the room of lines.
+        // On a full disk, the incomplete file would take the space of lines.
         let _ = fs::remove_file(&unfinished);
         io_error(&path)(error)
     })

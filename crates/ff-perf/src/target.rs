@@ -1,4 +1,4 @@
-//! What streams lead to: a web server, or the plain source of bytes that ff-lab has.
+//! Targets of streams: a web server, or ff-lab's plain source of bytes.
 
 use std::fmt;
 use std::io;
@@ -11,17 +11,17 @@ use tor_hscrypto::pk::HsId;
 
 use crate::client::{Client, Fault, us_since};
 
-/// What streams lead to.
+/// Target of streams.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct StreamTarget {
-    /// Its name or address.
+    /// Name or address.
     pub host: String,
-    /// Its port.
+    /// Port.
     pub port: u16,
-    /// The path on a web server; none of a source of bytes.
+    /// Path on a web server; `None` for a source of bytes.
     pub path: Option<String>,
-    /// Whether that is the secret path of a source of `ff-perf source`: the number of bytes is
-    /// added to it, and it is never shown.
+    /// Whether it is the secret path of a source of `ff-perf source`: the number of bytes is
+    /// appended, and it is never shown.
     pub is_secret: bool,
 }
 
@@ -66,7 +66,7 @@ impl fmt::Display for StreamTarget {
 }
 
 impl StreamTarget {
-    /// A source of ff-lab's.
+    /// The target for a source of ff-lab.
     #[must_use]
     pub fn of_source(source: &ff_lab::SourceServer) -> Self {
         let addr = source.addr();
@@ -79,14 +79,15 @@ impl StreamTarget {
         is_onion(&self.host)
     }
 
-    /// Where it is, without its path: `http://HOST:PORT`, or `bytes://HOST:PORT`.
+    /// Text without the path: `http://HOST:PORT`, or `bytes://HOST:PORT`.
     #[must_use]
     pub fn place(&self) -> String {
         let scheme = if self.path.is_some() { "http" } else { "bytes" };
         format!("{scheme}://{}:{}", self.host, self.port)
     }
 
-    /// A source of `ff-perf source`, with the path `/TOKEN` alone.
+    /// Checks that the path is `/TOKEN`, as for a source of `ff-perf source`, and marks it as
+    /// secret.
     ///
     /// # Errors
     /// One sentence, if it has another path.
@@ -103,7 +104,7 @@ impl StreamTarget {
         }
     }
 
-    /// The request for the first byte: HEAD for a web server (NavigaTor), one byte for a source.
+    /// Request for the first byte: HEAD for a web server (NavigaTor), one byte for a source.
     fn first_byte_request(&self) -> String {
         match &self.path {
             Some(path) => format!("HEAD {path} HTTP/1.0\r\nHost: {}\r\n\r\n", self.host),
@@ -111,7 +112,7 @@ impl StreamTarget {
         }
     }
 
-    /// The request for this number of bytes; a web server may have more, which is not read.
+    /// Request for this number of bytes; a web server may send more, which is not read.
     pub(crate) fn download_request(&self, bytes: u64) -> String {
         match &self.path {
             Some(path) => {
@@ -122,18 +123,18 @@ impl StreamTarget {
         }
     }
 
-    /// How many bytes to read when `bytes` are still to come: for a source one more, so that a byte
-    /// too many is seen if it comes with the last bytes, since nothing waits for it later; a web
-    /// server may have more than is wanted.
+    /// Bytes to read when `bytes` are missing. From a source one more, so that a surplus byte is
+    /// noticed if it comes with the last bytes, as nothing waits for it later; a web server may
+    /// send more.
     fn room(&self, bytes: u64) -> usize {
         usize::try_from(bytes).unwrap_or(usize::MAX).saturating_add(self.path.is_none().into())
     }
 
-    /// Measures the first byte of a stream: a web server's answer takes the same time with any
-    /// status.
+    /// Measures the time to first byte of a stream; a web server's response takes the same time
+    /// with any status.
     ///
     /// # Errors
-    /// [`Fault`] of the circuit's or the target's.
+    /// [`Fault`] of the circuit or the target.
     pub async fn first_byte<C: Client>(
         &self,
         client: &C,
@@ -154,22 +155,22 @@ impl StreamTarget {
     }
 }
 
-/// The end of the names of onion services.
+/// End of onion services' names.
 const ONION: &str = ".onion";
 
-/// Whether a name is that of an onion service.
+/// Whether a name is an onion service's.
 #[must_use]
 pub fn is_onion(host: &str) -> bool {
     let end = host.len().checked_sub(ONION.len()).and_then(|at| host.get(at..));
     end.is_some_and(|end| end.eq_ignore_ascii_case(ONION))
 }
 
-/// Refuses an onion service's name that has a mistake: its checksum tells (rend-spec-v3 6).
+/// Refuses an invalid name of an onion service, by its checksum (rend-spec-v3 6).
 fn check_onion(host: &str) -> Result<(), String> {
     if !is_onion(host) {
         return Ok(());
     }
-    // Names before the service's own are for its web server.
+    // Labels before the service's own are for its web server.
     let own = host.rsplitn(3, '.').take(2).collect::<Vec<_>>();
     let own = own.into_iter().rev().collect::<Vec<_>>().join(".");
     own.parse::<HsId>().map(drop).map_err(|error| {
@@ -177,12 +178,11 @@ fn check_onion(host: &str) -> Result<(), String> {
     })
 }
 
-/// A source that sends more than it was asked for.
+/// The fault of a source that sends more than requested.
 pub(crate) fn more(bytes: u64) -> Fault {
     Fault::target(format!("sent more than the {bytes} bytes that it was asked for"))
 }
 
-/// Sends a request.
 pub(crate) async fn ask<C: Client>(
     circuit: &C::Circuit,
     stream: &mut C::Stream,
@@ -198,7 +198,7 @@ pub(crate) async fn ask<C: Client>(
     }
 }
 
-/// A stream that fails.
+/// The fault of a stream that fails.
 pub(crate) async fn early<C: Client>(
     circuit: &C::Circuit,
     stream: &mut C::Stream,
@@ -208,7 +208,7 @@ pub(crate) async fn early<C: Client>(
     lost.unwrap_or_else(|| Fault::target(format!("closed early: {error}")))
 }
 
-/// A stream that ends before all has come.
+/// The fault of a stream that ends too early.
 pub(crate) async fn closed<C: Client>(
     circuit: &C::Circuit,
     stream: &mut C::Stream,
@@ -225,7 +225,7 @@ mod tests {
 
     #[test]
     fn an_onion_address_with_a_mistake_is_refused() {
-        // That of the Tor Project's web site, and a letter of it changed.
+        // Name of the Tor Project's web site, and the same with one letter changed.
         let good = "2gzyxa5ihm7nsggfxnu52rck2vv4rvmdlkiu3zzui5du4xyclen53wid.onion";
         for host in [good.to_owned(), format!("www.{good}"), good.to_uppercase()] {
             let target: StreamTarget = format!("http://{host}/x").parse().expect("a target");

@@ -1,4 +1,4 @@
-//! Packets of UDP with the time at which the kernel got them, however late the reader is woken.
+//! UDP packets with the kernel's arrival times, which do not depend on when the reader wakes.
 
 use std::io::{self, IoSliceMut};
 use std::net::UdpSocket;
@@ -13,32 +13,32 @@ use nix::sys::socket::{
 use nix::sys::time::TimeSpec;
 use rustix::time::{ClockId, clock_gettime};
 
-/// How long the kernel may take to begin: it does so by a queue of work, not at once.
+/// Wait until the kernel notes arrival times: it enables this in a work queue.
 const BEGIN: Duration = Duration::from_millis(100);
 
-/// Asks the kernel to note when packets arrive at a socket. What comes before it has begun has the
-/// time at which it is read, so this waits a moment.
+/// Has the kernel note when packets arrive at a socket, and waits until it does: packets before
+/// that have the time at which they are read.
 pub(super) fn note_arrivals(socket: &UdpSocket) -> io::Result<()> {
     setsockopt(socket, ReceiveTimestampns, &true)?;
     thread::sleep(BEGIN);
     Ok(())
 }
 
-/// A clock that nobody sets, since some moment.
+/// Monotonic time.
 pub(super) fn now() -> Duration {
     Duration::try_from(clock_gettime(ClockId::Monotonic)).unwrap_or_default()
 }
 
-/// How long ago it was so late by the clock by which the kernel notes arrivals. That one may be
-/// set, so nothing longer than from an arrival to its reading is taken from it.
+/// Time since an arrival, by the realtime clock that the kernel uses for it. That clock may be
+/// adjusted, so it is used only for the short time from arrival to reading.
 fn age(arrived: Duration) -> Duration {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     now.saturating_sub(arrived)
 }
 
-/// Receives a packet: its length, when the kernel got it by [`now`]'s clock, and who sent it.
+/// Receives a packet: its length, its arrival by [`now`]'s clock and its sender.
 ///
-/// Fails as `recv` does, and for a socket of which the kernel notes nothing.
+/// Fails as `recv` does, and if the kernel notes no arrivals at this socket.
 pub(super) fn receive(
     socket: &UdpSocket,
     buffer: &mut [u8],
@@ -73,7 +73,7 @@ mod tests {
             assert_eq!(from.unwrap().port(), socket.local_addr().unwrap().port());
             arrived >= sent && now() - arrived >= Duration::from_millis(79)
         };
-        // On a full machine the kernel may begin later than it should.
+        // On a busy machine the kernel may begin later than `BEGIN`.
         let deadline = now() + Duration::from_secs(120);
         while !is_by_arrival() {
             assert!(now() < deadline, "never by its arrival");

@@ -1,4 +1,4 @@
-//! What is set, what is measured of it, and the bounds.
+//! The cases: settings, figures measured, and their bounds.
 
 use std::time::Duration;
 
@@ -9,27 +9,27 @@ use crate::error::Result;
 use crate::link::{Delay, Direction, Loss, PairDelays, QueueLimit, Rate};
 use crate::net::{Emulation, EmulationPlan, HostPlace, HostPlan, LatenessReport, Report};
 
-/// What a median may be off by, in ms.
+/// Tolerance of a median round trip, in ms.
 const RTT_P50_OFF_MS: f64 = 0.3;
 
-/// What the slowest of a hundred round trips may be off by, in ms.
+/// Tolerance of the slowest of a hundred round trips, in ms.
 const RTT_P99_OFF_MS: f64 = 2.0;
 
-/// What a rate may be off by.
+/// Relative tolerance of a rate.
 const RATE_OFF: f64 = 0.01;
 
-/// Deviations on each side within which a normal number is 99 times in 100.
+/// Half-width of the central 99 % of a normal distribution, in standard deviations.
 const DEVIATIONS_99: f64 = 2.5758;
 
-/// The share of a link that one CUBIC stream gets at least, from its third second on.
+/// Least share of the link that one CUBIC stream must reach from its third second on.
 const STREAM_SHARE: f64 = 0.95;
 
-/// The receiver of the stream whose cost is taken looks rarely: to wake a receiver for each packet
-/// is not the emulator's work, but would be counted as its time.
+/// Pause of the receiver between reads in the cost case: waking it for each packet would be counted
+/// as the emulator's CPU time.
 const COST_READS_EVERY: Duration = Duration::from_millis(1);
 
-/// What a byte in packets of 1,500 may cost, in what it costs to write such packets to a socket and
-/// to read them again: both depend on the machine, and their ratio hardly.
+/// Largest cost per byte in packets of 1,500 bytes, relative to writing such packets to a socket
+/// and reading them again. Both costs depend on the machine, their ratio hardly.
 const TIMES_PLAIN: f64 = 5.0;
 
 /// One run of the emulator.
@@ -37,17 +37,17 @@ const TIMES_PLAIN: f64 = 5.0;
 pub(super) enum Case {
     /// Round trips over a link with `ms` ms each way.
     Delay { ms: u32, probes: u32 },
-    /// A link that is offered more than it carries, for `secs` seconds.
+    /// A link offered more than it carries, for `secs` seconds.
     Rate { kbit: u32, secs: u32 },
-    /// A link that loses `per_mille` of a thousand packets.
+    /// A link with a loss of `per_mille` ‰.
     Loss { per_mille: u32, packets: u32 },
-    /// One TCP stream over 50 Mbit/s and 100 ms.
+    /// One TCP stream over a link of 50 Mbit/s and 100 ms.
     Stream { secs: u32 },
-    /// What a stream of many packets costs.
+    /// CPU time of a stream of many packets.
     Cost { secs: u32 },
 }
 
-/// One thing that was measured.
+/// One figure measured, with its bounds.
 #[derive(Clone, Debug)]
 pub(super) struct Found {
     pub(super) what: String,
@@ -58,37 +58,35 @@ pub(super) struct Found {
     pub(super) stop: Stop,
 }
 
-/// What the machine does to a figure when it stops the emulator's core for a while. What is due
-/// meanwhile leaves late, and what is sent waits unread; both are in the lateness of the emulator,
-/// but for what was sent while it slept with nothing due.
+/// Effect on a figure when the machine stops the emulator's core for a while. Packets that are due
+/// then leave late, and packets that are sent wait unread. The emulator's lateness includes both,
+/// except packets sent while it slept with nothing due.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Stop {
-    /// A time in ms is longer by that while, once on each way.
+    /// A time in ms grows by the stop's length, once each way.
     Ms,
-    /// A rate over this number of seconds differs by the lateness as a share of that time.
+    /// A rate over this number of seconds changes by the lateness as a share of that time.
     RateOver(f64),
     /// A share of this number of packets is lost if the sender's device overflows.
     ShareOf(f64),
     /// A stream backs off if the sender's device overflows.
     Stream,
-    /// Nothing: the emulator's CPU time stands still, too, and is the same however late packets
-    /// are.
+    /// None: the emulator's CPU time stands still too, and does not depend on lateness.
     Nothing,
 }
 
 impl Found {
-    /// Whether it is within its bounds.
     pub(super) fn is_between(&self) -> bool {
         (self.at_least..=self.at_most).contains(&self.measured)
     }
 
-    /// Whether it says nothing if the emulator was too late.
+    /// Whether lateness of the emulator makes the figure invalid.
     pub(super) fn needs_time(&self) -> bool {
         !matches!(self.stop, Stop::Nothing)
     }
 
-    /// Whether one stop, as long as the longest that the emulator knows of, may have put it out of
-    /// its bounds.
+    /// Whether one stop, as long as the emulator's greatest lateness, explains a figure out of
+    /// bounds.
     #[expect(clippy::cast_precision_loss, reason = "packets lie far below 2^53")]
     pub(super) fn may_be_stopped(&self, lateness: &LatenessReport, overflowed: u64) -> bool {
         let off = (self.measured - self.set).abs();
@@ -104,7 +102,6 @@ impl Found {
 }
 
 impl Case {
-    /// All runs, in their order.
     pub(super) fn all(short: bool) -> Vec<Self> {
         if short {
             return vec![
@@ -124,14 +121,13 @@ impl Case {
         all
     }
 
-    /// Runs it once.
     pub(super) fn run(self, seed: u64) -> Result<(Report, Vec<Found>)> {
         let emulation = Emulation::start(&self.plan(seed))?;
         match self {
             Self::Delay { ms, probes } => {
                 let gap = Duration::from_millis(4);
                 let mut rtt_ms = probe::round_trips_ms(&emulation, probes, gap, seed)?;
-                // Nobody waited longer than for one that has not come back.
+                // Packets that did not come back count as the longest waits.
                 rtt_ms.resize(probes as usize, f64::INFINITY);
                 Ok((emulation.stop()?, delays(f64::from(ms) * 2.0, &rtt_ms)))
             }
@@ -182,7 +178,7 @@ impl Case {
         }
     }
 
-    /// The rate that is set, in bytes per second; 0 for none.
+    /// Rate of the link in bytes per second; 0 if unlimited.
     fn rate_bytes_per_sec(self) -> f64 {
         match self {
             Self::Rate { kbit, .. } => f64::from(kbit) * 125.0,
@@ -192,7 +188,7 @@ impl Case {
         }
     }
 
-    /// The link from the left host to the right one; the way back is free of all but delay.
+    /// The link from the left host to the right one; the way back has only delay.
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "small numbers")]
     fn plan(self, seed: u64) -> EmulationPlan {
         let (delay_ms, loss) = match self {
@@ -205,8 +201,8 @@ impl Case {
             0.0 => Rate::Unlimited,
             rate => Rate::Constant(BytesPerSec::new(rate as u64)),
         };
-        // A round trip's worth, as is usual for a stream; for a slow link more, because its packets
-        // take long.
+        // One round trip's worth, as usual for a stream; more for a slow link, whose packets take
+        // long.
         let queue = QueueLimit::Time(Duration::from_millis(100));
         let delay = Delay::constant(Duration::from_millis(delay_ms.into()));
         let there = Direction { rate, queue, loss, delay: delay.clone(), ..Direction::default() };
@@ -231,7 +227,6 @@ impl Case {
     }
 }
 
-/// Median and p99 of round trips.
 fn delays(set_ms: f64, rtt_ms: &[f64]) -> Vec<Found> {
     let row = |share: f64, name: &str, off: f64| Found {
         what: format!("RTT of {set_ms} ms, {name}, ms"),
@@ -244,13 +239,13 @@ fn delays(set_ms: f64, rtt_ms: &[f64]) -> Vec<Found> {
     vec![row(0.5, "median", RTT_P50_OFF_MS), row(0.99, "p99", RTT_P99_OFF_MS)]
 }
 
-/// Within a share of what was set.
+/// A figure that must be within a share of the value set.
 fn around(what: String, set: f64, measured: f64, share: f64, stop: Stop) -> Found {
     let (at_least, at_most) = (set * (1.0 - share), set * (1.0 + share));
     Found { what, set, measured, at_least, at_most, stop }
 }
 
-/// Within the interval in which a binomial number is 99 times in 100.
+/// Losses, which must be in the central 99 % of the binomial distribution.
 fn losses(per_mille: u32, packets: u32, arrived: u32) -> Found {
     let (set, packets) = (f64::from(per_mille) / 1e3, f64::from(packets));
     let off = DEVIATIONS_99 * (set * (1.0 - set) / packets).sqrt();
@@ -264,7 +259,7 @@ fn losses(per_mille: u32, packets: u32, arrived: u32) -> Found {
     }
 }
 
-/// A quantile of unsorted numbers; NaN of none.
+/// Quantile of unsorted numbers; NaN if there are none.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_precision_loss,

@@ -1,4 +1,4 @@
-//! Real traffic from the left host to the right one.
+//! Real traffic from the left host to the right host.
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, TcpStream, UdpSocket};
@@ -20,26 +20,26 @@ use crate::net::{Emulation, Priority, become_real_time};
 pub(super) const LEFT: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
 pub(super) const RIGHT: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
 
-/// Bytes of UDP in a packet of 1,500.
+/// UDP payload of a packet of 1,500 bytes.
 const FULL_PAYLOAD: usize = 1472;
 
-/// Bytes of TCP in a packet of 1,500, with timestamps.
+/// TCP payload of a packet of 1,500 bytes, with timestamps.
 const TCP_PAYLOAD: f64 = 1448.0;
 
-/// A packet of IP when it is full.
+/// Bytes of a full IP packet.
 const FULL_PACKET: f64 = 1500.0;
 
-/// After so long without a packet nothing more is expected; longer than any queue and delay of a
+/// Time without a packet after which a receiver gives up; longer than any queue and delay of the
 /// check.
 const SILENCE: Duration = Duration::from_secs(1);
 
-/// Round trips in ms, of probes that a thread on the right host returns.
+/// Round trips in ms of probes that a thread on the right host returns.
 ///
-/// One is sent at a random time in each gap: at equal distances, over a delay that is a multiple of
+/// One is sent at a random time in each gap. At equal distances, over a delay that is a multiple of
 /// the gap, all would be due while others are sent, and wait for the emulator's round.
 ///
-/// They are those of the link: how late the measuring threads are woken is not in them, since the
-/// kernel notes when packets arrive, on the right host too.
+/// Excludes the time until the measuring threads wake: the kernel notes arrival times on both
+/// hosts.
 pub(super) fn round_trips_ms(
     emulation: &Emulation,
     probes: u32,
@@ -61,7 +61,7 @@ pub(super) fn round_trips_ms(
     found.map_err(Error::io("measure round trips"))
 }
 
-/// Bytes of IP that arrive in a second while more are offered.
+/// Arriving rate in bytes of IP per second, while more is offered.
 pub(super) fn flood(emulation: &Emulation, bytes_per_sec: f64, time: Duration) -> Result<f64> {
     let (left, right) = udp_pair(emulation)?;
     let gap = Duration::from_secs_f64(FULL_PACKET / bytes_per_sec);
@@ -73,7 +73,7 @@ pub(super) fn flood(emulation: &Emulation, bytes_per_sec: f64, time: Duration) -
     found.map_err(Error::io("measure a rate"))
 }
 
-/// How many of `packets` packets arrive.
+/// Sends `packets` packets and counts arrivals.
 pub(super) fn count(emulation: &Emulation, packets: u32) -> Result<u32> {
     let (left, right) = udp_pair(emulation)?;
     let found = thread::scope(|scope| {
@@ -85,7 +85,7 @@ pub(super) fn count(emulation: &Emulation, packets: u32) -> Result<u32> {
     found.map_err(Error::io("count packets"))
 }
 
-/// What a TCP stream carries in a second after its first `skip_secs`, in bytes of IP, to one who
+/// Rate of a TCP stream after its first `skip_secs`, in bytes of IP per second, to a receiver that
 /// sleeps after each read.
 pub(super) fn stream(
     emulation: &Emulation,
@@ -109,8 +109,8 @@ pub(super) fn stream(
     found.map_err(Error::io("measure a TCP stream"))
 }
 
-/// CPU seconds that this machine needs to write 10^9 bytes in packets of 1,500 to a socket, and to
-/// read them again: the least of a few tries, since what disturbs can only add.
+/// CPU seconds that this machine needs to write 10^9 bytes in packets of 1,500 bytes to a socket
+/// and to read them again: the minimum of a few tries, as disturbances only add.
 pub(super) fn plain_cpu_s_per_gb() -> Result<f64> {
     const PACKETS: u32 = 40_000;
     const TRIES: u32 = 5;
@@ -131,13 +131,13 @@ pub(super) fn plain_cpu_s_per_gb() -> Result<f64> {
     measure().map_err(Error::io("measure a plain loop"))
 }
 
-/// CPU time of this thread so far, in seconds.
+/// CPU time of this thread in seconds.
 fn cpu_secs() -> f64 {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     time.tv_sec as f64 + time.tv_nsec as f64 * 1e-9
 }
 
-/// A socket on each host; the left one sends to the right one.
+/// Sockets on both hosts; the left one sends to the right one.
 fn udp_pair(emulation: &Emulation) -> Result<(UdpSocket, UdpSocket)> {
     let bind = |host: usize, address: Ipv4Addr| {
         let socket = emulation.namespace(host).run(|| UdpSocket::bind((address, 0)))?;
@@ -153,17 +153,16 @@ fn udp_pair(emulation: &Emulation) -> Result<(UdpSocket, UdpSocket)> {
     Ok((left, right))
 }
 
-/// Asks that the measuring thread is not what is late. What it does not get the figures show.
+/// Asks for a high priority of the measuring thread. If that fails, the figures show it.
 fn as_probe() {
     let _ = become_real_time(Priority::Probe);
 }
 
-/// What a probe carries, in nanoseconds: when its first way began, and on the way back how long
-/// that way was and when the second began.
+/// Bytes of time stamps in a probe, in nanoseconds: departure; on the way back, duration of the
+/// first way and departure of the second.
 const STAMPS: usize = 16;
 
-/// Returns what comes until it is told to end: how long it was under way, and when it is sent
-/// again.
+/// Returns each packet with its one-way time and the time of its return, until `done`.
 fn echo(socket: &UdpSocket, done: &AtomicBool) -> io::Result<()> {
     as_probe();
     let mut buffer = [0; STAMPS];
@@ -184,7 +183,7 @@ fn echo(socket: &UdpSocket, done: &AtomicBool) -> io::Result<()> {
     Ok(())
 }
 
-/// Sends packets with the time in them.
+/// Sends packets with their departure times.
 fn send_stamped(socket: &UdpSocket, probes: u32, gap: Duration, seed: u64) -> io::Result<()> {
     as_probe();
     let mut rng = ChaCha12Rng::seed_from_u64(seed);
@@ -198,7 +197,7 @@ fn send_stamped(socket: &UdpSocket, probes: u32, gap: Duration, seed: u64) -> io
     Ok(())
 }
 
-/// Round trips in ms of what comes back, until all have or nothing else comes.
+/// Round trips in ms of returned probes, until all have returned or no more come.
 fn receive_echoes(socket: &UdpSocket, probes: u32) -> io::Result<Vec<f64>> {
     as_probe();
     let mut found = Vec::new();
@@ -216,18 +215,18 @@ fn receive_echoes(socket: &UdpSocket, probes: u32) -> io::Result<Vec<f64>> {
     Ok(found)
 }
 
-/// A time as it is sent.
+/// Encodes a time.
 fn nanos(time: Duration) -> [u8; 8] {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX).to_be_bytes()
 }
 
-/// A time that was sent.
+/// Decodes a time.
 fn time_in(bytes: &[u8]) -> Duration {
     Duration::from_nanos(bytes.try_into().map_or(0, u64::from_be_bytes))
 }
 
-/// Sends packets at even distances, or several at once after a sleep that was too long, while
-/// `goes_on` says so of their number and the time.
+/// Sends packets at even distances, or several at once after too long a sleep, while
+/// `goes_on(number, time)`.
 fn send_paced(
     socket: &UdpSocket,
     payload: &[u8],
@@ -248,7 +247,7 @@ fn send_paced(
     Ok(())
 }
 
-/// Bytes of IP a second, between the first packet and the last.
+/// Bytes of IP per second between the first packet and the last.
 fn arrival_rate(socket: &UdpSocket) -> io::Result<f64> {
     let mut times: Option<(Instant, Instant)> = None;
     let mut bytes = 0.0;
@@ -258,7 +257,7 @@ fn arrival_rate(socket: &UdpSocket) -> io::Result<f64> {
             None => times = Some((now, now)),
             Some((_, last)) => {
                 *last = now;
-                // Twenty bytes of IP, eight of UDP.
+                // 20 bytes of IP and 8 of UDP.
                 bytes += length as f64 + 28.0;
             }
         }
@@ -267,14 +266,14 @@ fn arrival_rate(socket: &UdpSocket) -> io::Result<f64> {
     Ok(bytes / (last - first).as_secs_f64())
 }
 
-/// How many packets come until no more arrive.
+/// Counts packets until no more arrive.
 fn count_arrivals(socket: &UdpSocket) -> io::Result<u32> {
     let mut count = 0;
     each_arrival(socket, |_| count += 1)?;
     Ok(count)
 }
 
-/// Calls with the length of each packet until no more arrive.
+/// Calls `on_packet` with the length of each packet until no more arrive.
 fn each_arrival(socket: &UdpSocket, mut on_packet: impl FnMut(usize)) -> io::Result<()> {
     as_probe();
     let mut buffer = [0; FULL_PAYLOAD];
@@ -287,7 +286,7 @@ fn each_arrival(socket: &UdpSocket, mut on_packet: impl FnMut(usize)) -> io::Res
     }
 }
 
-/// Writes as much as the stream takes.
+/// Writes as much as the stream takes, for `time`.
 fn write_for(mut stream: TcpStream, time: Duration) -> io::Result<()> {
     set_tcp_congestion(&stream, "cubic")?;
     stream.set_write_timeout(Some(Duration::from_secs(5)))?;
@@ -298,10 +297,10 @@ fn write_for(mut stream: TcpStream, time: Duration) -> io::Result<()> {
     Ok(())
 }
 
-/// Bytes of IP a second that come after the first `skip_secs`.
+/// Bytes of IP per second after the first `skip_secs`.
 ///
-/// Not as a probe: that would be woken for each packet, and to wake it would be counted as the
-/// emulator's CPU time.
+/// Without a high priority: the thread would be woken for each packet, and that would be counted as
+/// the emulator's CPU time.
 fn read_rate(mut stream: TcpStream, skip_secs: f64, sleeps: Duration) -> io::Result<f64> {
     let mut buffer = vec![0; 1 << 18];
     let (start, mut bytes, mut last) = (Instant::now(), 0.0, skip_secs);
@@ -321,17 +320,16 @@ fn read_rate(mut stream: TcpStream, skip_secs: f64, sleeps: Duration) -> io::Res
     }
 }
 
-/// Sleeps until a moment.
 fn sleep_until(moment: Instant) {
     thread::sleep(moment.saturating_duration_since(Instant::now()));
 }
 
-/// Whether nothing came in time.
+/// Whether a read timed out.
 fn is_silence(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
 }
 
-/// What is said of a thread that panicked.
+/// Error of a thread that panicked.
 fn panicked() -> io::Error {
     io::Error::other("a measuring thread panicked")
 }

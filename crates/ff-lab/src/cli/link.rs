@@ -8,12 +8,12 @@ use clap::{Args, Subcommand};
 /// `ff-lab link`.
 #[derive(Debug, Args)]
 pub struct LinkArgs {
-    /// What to do.
+    /// The command.
     #[command(subcommand)]
     pub command: LinkCommand,
 }
 
-/// What to do with links.
+/// Commands of `ff-lab link`.
 #[derive(Debug, Subcommand)]
 pub enum LinkCommand {
     /// Run a command over a link; the other end is this machine.
@@ -21,9 +21,9 @@ pub enum LinkCommand {
     /// The command has the address $FF_LAB_ADDRESS and reaches only this machine, at $FF_LAB_PEER.
     /// A report on the link is written to standard error at the end.
     ///
-    /// Exit status: that of the command, or 128 plus the signal's number if a signal ended it; 1 if the link could not be
-    /// made; 75, whatever the command's status is, if the emulator was too late (p99 above 1 ms and above 2 % of the one-way
-    /// delay): the run is invalid; repeat it.
+    /// Exit status: that of the command, or 128 plus the signal's number if a signal ended it; 1 if
+    /// the link could not be made; 75, whatever the command's status is, if the emulator was too
+    /// late (p99 above 1 ms and above 2 % of the one-way delay): the run is invalid; repeat it.
     Run(LinkRunArgs),
     /// List the built-in profiles.
     #[command(

@@ -1,4 +1,4 @@
-//! Circuits and streams by hand: through which relays, and which stream on which circuit.
+//! Circuits through given relays, and streams attached to given circuits.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use super::Control;
 use crate::error::{Error, Result};
 
-/// A circuit of one client.
+/// tor's identifier of a client's circuit.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct CircuitId(String);
 
@@ -18,7 +18,7 @@ impl fmt::Display for CircuitId {
 }
 
 impl Control {
-    /// Builds a circuit through relays with these RSA fingerprints and waits until it is built.
+    /// Builds a circuit through relays of these RSA fingerprints and waits until it is built.
     ///
     /// # Errors
     /// [`Error::Circuit`] with tor's reason.
@@ -27,10 +27,10 @@ impl Control {
         built.pop().ok_or_else(|| failed(path, "none was built"))
     }
 
-    /// Builds some circuits through the same relays, all at once.
+    /// Builds `count` circuits through the same relays at once.
     ///
     /// # Errors
-    /// [`Error::Circuit`] with tor's reason; those that are built already are closed.
+    /// [`Error::Circuit`] with tor's reason; circuits already built are closed.
     pub fn build_circuits(&mut self, path: &[&str], count: usize) -> Result<Vec<CircuitId>> {
         self.subscribe_also(&["CIRC"])?;
         let mut circuits = Vec::with_capacity(count);
@@ -49,15 +49,15 @@ impl Control {
         built.map(|()| circuits)
     }
 
-    /// Closes a circuit, and with it its streams.
+    /// Closes a circuit and its streams.
     ///
     /// # Errors
-    /// As [`Self::command`], for instance if tor has closed it already.
+    /// As [`Self::command`], for example if tor has already closed it.
     pub fn close_circuit(&mut self, circuit: &CircuitId) -> Result<()> {
         self.command(&format!("CLOSECIRCUIT {circuit}")).map(drop)
     }
 
-    /// Puts a stream that waits for it on a circuit; needs `__LeaveStreamsUnattached`.
+    /// Attaches a waiting stream to a circuit; needs `__LeaveStreamsUnattached`.
     ///
     /// # Errors
     /// As [`Self::command`].
@@ -65,7 +65,7 @@ impl Control {
         self.command(&format!("ATTACHSTREAM {stream} {circuit}")).map(drop)
     }
 
-    /// Has tor begin to build a circuit.
+    /// Has tor start a circuit.
     fn begin_circuit(&mut self, path: &[&str]) -> Result<CircuitId> {
         let hops: Vec<_> = path.iter().map(|fingerprint| format!("${fingerprint}")).collect();
         let reply = self
@@ -76,7 +76,7 @@ impl Control {
         Ok(CircuitId(id.to_owned()))
     }
 
-    /// Waits for the events that say that circuits are built.
+    /// Waits for the events that report the circuits as built.
     fn wait_until_built(&mut self, path: &[&str], circuits: &[CircuitId]) -> Result<()> {
         let mut missing: HashSet<_> = circuits.iter().map(|id| id.0.clone()).collect();
         let deadline = Instant::now() + BUILD_TIMEOUT;
@@ -103,7 +103,7 @@ impl Control {
     }
 }
 
-/// How long a circuit may take; the first to a relay includes a TLS handshake at each hop.
+/// Longest build time of a circuit; the first to a relay includes a TLS handshake at each hop.
 const BUILD_TIMEOUT: Duration = Duration::from_secs(60);
 
 fn failed(path: &[&str], reason: &str) -> Error {

@@ -1,7 +1,7 @@
-//! What tor sends on a control connection: replies and events, and how to take them apart.
+//! Parses replies and events on a control connection.
 //!
-//! A message is a number of lines `CODE SEP TEXT`, where SEP is `-` if lines follow, `+` if
-//! data follows until a line with a single dot, and a space at the end (control-spec §2.3).
+//! A message is one or more lines `CODE SEP TEXT`. SEP is `-` if lines follow, `+` if data follows
+//! until a line with a single dot, and a space in the last line (control-spec §2.3).
 
 use std::str::FromStr;
 
@@ -12,33 +12,33 @@ use crate::error::{Error, Result};
 pub struct ReplyLine {
     /// The text after the code.
     pub text: String,
-    /// The data below it, if any; its lines end in `\n`.
+    /// Data after the line, if any; its lines end in `\n`.
     pub data: Option<String>,
 }
 
-/// A whole message: an answer to a command, or an event (code 650).
+/// A whole message: a reply to a command, or an event (code 650).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reply {
-    /// The code of its last line.
+    /// Code of the last line.
     pub code: u16,
-    /// Its lines.
+    /// All lines.
     pub lines: Vec<ReplyLine>,
 }
 
 impl Reply {
-    /// Whether tor did what it was told.
+    /// Whether the code is a success.
     #[must_use]
     pub fn is_ok(&self) -> bool {
         (200..300).contains(&self.code)
     }
 
-    /// The text of the first line.
+    /// Text of the first line.
     #[must_use]
     pub fn text(&self) -> &str {
         self.lines.first().map_or("", |line| &line.text)
     }
 
-    /// The value of a line `key=value` or of the data below `key=`.
+    /// Value of a line `key=value`, or data of `key=`.
     #[must_use]
     pub fn value(&self, key: &str) -> Option<&str> {
         self.lines.iter().find_map(|line| {
@@ -47,10 +47,10 @@ impl Reply {
         })
     }
 
-    /// Takes the first whole message from bytes, with its length; `None` if it is not all there.
+    /// Parses the first message and returns it with its length; `None` if it is incomplete.
     ///
     /// # Errors
-    /// [`Error::Control`] with the first line that is none of a message.
+    /// [`Error::Control`] with the first invalid line.
     pub fn parse(bytes: &[u8]) -> Result<Option<(Self, usize)>> {
         let mut reader = Lines { bytes, at: 0 };
         let mut lines = Vec::new();
@@ -71,28 +71,28 @@ impl Reply {
     }
 }
 
-/// An event: words, and `KEY=value` pairs among them.
+/// An event: words, some of them `KEY=value`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// The first word, such as `BW`.
+    /// First word, such as `BW`.
     pub kind: String,
-    /// The rest of the first line.
+    /// Rest of the first line.
     pub text: String,
 }
 
 impl Event {
-    /// The words after the kind.
+    /// Words after the kind.
     pub fn words(&self) -> impl Iterator<Item = &str> {
         self.text.split_whitespace()
     }
 
-    /// The value of the pair with this key. Values in quotes that hold spaces are cut short.
+    /// Value of a `KEY=value` word. Quoted values end at the first space.
     #[must_use]
     pub fn get(&self, key: &str) -> Option<&str> {
         self.words().find_map(|word| word.strip_prefix(key)?.strip_prefix('='))
     }
 
-    /// The bytes read and written of a `BW` event.
+    /// Bytes read and written of a `BW` event.
     #[must_use]
     pub fn bandwidth(&self) -> Option<(u64, u64)> {
         let mut numbers = self.words().map(u64::from_str);
@@ -108,15 +108,15 @@ impl From<Reply> for Event {
     }
 }
 
-/// Bytes as lines.
+/// Splits bytes into lines.
 struct Lines<'a> {
     bytes: &'a [u8],
-    /// Where the next line begins.
+    /// Offset of the next line.
     at: usize,
 }
 
 impl Lines<'_> {
-    /// The next line without its end, if it is all there.
+    /// Next line without its end; `None` if incomplete.
     fn next_line(&mut self) -> Option<String> {
         let rest = self.bytes.get(self.at..)?;
         let length = rest.iter().position(|byte| *byte == b'\n')?;
@@ -125,7 +125,7 @@ impl Lines<'_> {
         Some(String::from_utf8_lossy(line).into_owned())
     }
 
-    /// Lines up to one with a single dot, with doubled dots undone.
+    /// Lines up to one with a single dot, with dot-stuffing removed.
     fn next_data(&mut self) -> Option<String> {
         let mut data = String::new();
         loop {
@@ -139,7 +139,7 @@ impl Lines<'_> {
     }
 }
 
-/// Takes a line apart into code, separator and text.
+/// Splits a line into code, separator and text.
 fn split_line(line: &str) -> Result<(u16, char, &str)> {
     let parts = || {
         let digits = line.get(..3).filter(|all| all.bytes().all(|one| one.is_ascii_digit()))?;

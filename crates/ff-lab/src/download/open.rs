@@ -1,4 +1,4 @@
-//! Opens the streams of a download, each on its circuit.
+//! Opens the streams of a download and attaches each to its circuit.
 
 use std::collections::HashMap;
 use std::io::Write;
@@ -12,10 +12,9 @@ use crate::hosts::inside;
 use crate::node::Node;
 use crate::socks::Pending;
 
-/// Circuits of a client; dropping it closes them.
+/// A client's circuits; dropping them closes them.
 #[derive(Debug)]
 pub(super) struct Circuits {
-    /// A control connection to the client.
     control: Control,
     ids: Vec<CircuitId>,
 }
@@ -23,13 +22,13 @@ pub(super) struct Circuits {
 impl Drop for Circuits {
     fn drop(&mut self) {
         for id in &self.ids {
-            // Tor has closed it already if a relay of it has ended, or the client.
+            // tor has already closed it if one of its relays or the client has ended.
             let _ = self.control.close_circuit(id);
         }
     }
 }
 
-/// Opens the streams of a plan, to this server.
+/// Opens the streams of a plan to this server.
 pub(super) fn open(
     client: &Node,
     plan: &DownloadPlan,
@@ -40,7 +39,7 @@ pub(super) fn open(
     let count = plan.circuits.unwrap_or(plan.streams).clamp(1, plan.streams.max(1));
     let ids = control.build_circuits(&path, count)?;
     let mut circuits = Circuits { control, ids };
-    // The option below is the client's, not the connection's.
+    // The option below applies to the client, not to the connection.
     let alone = client.alone_attaching();
     circuits.control.subscribe(&["STREAM"])?;
     circuits.control.setconf(LEAVE_UNATTACHED, "1")?;
@@ -51,13 +50,13 @@ pub(super) fn open(
     Ok((streams?, circuits))
 }
 
-/// Leaves new streams to the controller.
+/// Option that leaves new streams to the controller.
 const LEAVE_UNATTACHED: &str = "__LeaveStreamsUnattached";
 
-/// How long it may take until all streams of a download are open.
+/// Longest wait until all streams of a download are open.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Opens the streams on circuits that are built.
+/// Opens the streams on built circuits.
 fn open_on(
     circuits: &mut Circuits,
     client: &Node,
@@ -89,17 +88,17 @@ fn open_on(
     pending.into_iter().enumerate().map(start).collect()
 }
 
-/// Streams on their way onto circuits.
+/// Streams that are being attached to circuits.
 #[derive(Default)]
 struct Attaching {
-    /// Streams that tor has not reported yet, by the address they come from.
+    /// Streams that tor has not reported yet, by their source address.
     by_source: HashMap<String, usize>,
-    /// Streams that are attached but not open yet, by tor's number.
+    /// Streams attached but not open yet, by tor's stream id.
     by_id: HashMap<String, usize>,
 }
 
 impl Attaching {
-    /// Attaches the streams, in turn to each circuit, and waits until all are open.
+    /// Attaches the streams to the circuits in turn and waits until all are open.
     fn run(&mut self, circuits: &mut Circuits) -> Result<()> {
         let deadline = Instant::now() + OPEN_TIMEOUT;
         while !(self.by_source.is_empty() && self.by_id.is_empty()) {
@@ -114,7 +113,7 @@ impl Attaching {
         Ok(())
     }
 
-    /// Handles one event of a stream, which may be somebody else's.
+    /// Handles a stream event, which may belong to another user's stream.
     fn on_event(&mut self, event: &Event, circuits: &mut Circuits) -> Result<()> {
         let mut words = event.words();
         let (Some(id), Some(state)) = (words.next(), words.next()) else { return Ok(()) };

@@ -1,4 +1,4 @@
-//! Reads from all streams of a download on one thread, and counts.
+//! Reads all streams of a download on one thread and counts bytes.
 
 use std::io::{self, Read};
 use std::net::TcpStream;
@@ -9,21 +9,20 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-/// What the reading thread tells others.
+/// State that the reading thread shares.
 #[derive(Debug)]
 pub(super) struct Counters {
     /// Bytes received, by stream.
     bytes: Vec<AtomicU64>,
-    /// Streams that are open.
+    /// Number of open streams.
     alive: AtomicUsize,
-    /// Streams that failed, and why.
+    /// Failed streams with their errors.
     errors: Mutex<Vec<(usize, String)>>,
-    /// Whether the thread shall end.
+    /// Whether the thread should end.
     is_stopping: AtomicBool,
 }
 
 impl Counters {
-    /// For this many open streams.
     pub(super) fn new(streams: usize) -> Self {
         Self {
             bytes: (0..streams).map(|_| AtomicU64::new(0)).collect(),
@@ -38,23 +37,20 @@ impl Counters {
         self.is_stopping.store(true, Ordering::Relaxed);
     }
 
-    /// Bytes received, by stream.
     pub(super) fn per_stream_bytes(&self) -> Vec<u64> {
         self.bytes.iter().map(|bytes| bytes.load(Ordering::Relaxed)).collect()
     }
 
-    /// How many streams are open.
     pub(super) fn alive(&self) -> usize {
-        // The reader that sees a stream's end must see its bytes and its error.
+        // A caller that sees a stream's end must see its bytes and its error.
         self.alive.load(Ordering::Acquire)
     }
 
-    /// The streams that failed, and why.
     pub(super) fn errors(&self) -> Vec<(usize, String)> {
         self.errors.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Notes that a stream ended, well or with a reason.
+    /// Records the end of a stream, with its error if any.
     fn ended(&self, stream: usize, expected: Option<u64>, how: io::Result<()>) {
         let received = self.bytes[stream].load(Ordering::Relaxed);
         let reason = match how {
@@ -95,25 +91,25 @@ pub(super) fn run(streams: &[TcpStream], expected: Option<u64>, counters: &Count
     }
 }
 
-/// As much as is read at once from one stream: what comes during a nap at 2 Gbit/s.
+/// Bytes read at once from one stream: what arrives during a pause at 2 Gbit/s.
 const BUFFER_BYTES: usize = 256 * 1024;
 
-/// Pause between two rounds. A tor hands cells over one by one; without a pause, each of them
-/// would cost a wake-up and a read, and tests have few cores.
+/// Pause between rounds. tor delivers cells one by one; without a pause each would cost a wake-up
+/// and a read, and tests have few cores.
 const NAP: Duration = Duration::from_millis(1);
 
-/// How long the thread waits for bytes before it looks whether to stop.
+/// Interval of checks whether to stop while no bytes arrive.
 const POLL_TIMEOUT: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 
-/// Waits until there is something to read, or for a while.
+/// Waits until a stream is readable, at most [`POLL_TIMEOUT`].
 fn wait(open: &[(usize, &TcpStream)]) {
     let mut fds: Vec<_> =
         open.iter().map(|(_, socket)| PollFd::new(*socket, PollFlags::IN)).collect();
-    // An error can only be an interruption, after which there is another round.
+    // The only possible error is an interruption; the next round polls again.
     let _ = poll(&mut fds, Some(&POLL_TIMEOUT));
 }
 
-/// Reads once; `None` if there is nothing.
+/// Reads once; `None` if nothing has arrived.
 fn read(mut socket: &TcpStream, buffer: &mut [u8]) -> io::Result<Option<usize>> {
     match socket.read(buffer) {
         Ok(length) => Ok(Some(length)),

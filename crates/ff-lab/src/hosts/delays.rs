@@ -1,4 +1,4 @@
-//! How far hosts are from each other.
+//! Delays between hosts.
 
 use std::time::Duration;
 
@@ -11,31 +11,29 @@ use crate::link::{HostId, MAX_DELAY, PairDelays};
 /// One-way delays between access links.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Delays {
-    /// The same between all hosts.
+    /// The same delay between all hosts.
     Uniform(Duration),
-    /// By where hosts are: each is somewhere in one of six regions, by chance, most in Europe and
-    /// North America as Tor's relays are. Light in glass takes 5 µs a km, cables are `DETOUR` times
-    /// as long as the shortest way, and every way has `NEAR` more. A model for labs, not a map of
-    /// the Internet.
+    /// By location. Each host is at a random place in one of six regions, most in Europe and North
+    /// America as Tor's relays are. The delay is `NEAR` plus 5 µs per km of cable, and cables are
+    /// `DETOUR` times as long as the shortest way. A model for labs, not a map of the Internet.
     Regions,
-    /// As a table has them; see [`Delays::table`].
+    /// From a table; see [`Delays::table`].
     Table(Vec<(String, String, Duration)>),
 }
 
-/// The length of cables relative to the shortest way on the globe.
+/// Length of cables relative to the great-circle distance.
 const DETOUR: f64 = 1.6;
 
-/// What the shortest way takes.
+/// Delay between hosts at the same place.
 const NEAR: Duration = Duration::from_micros(500);
 
-/// Seconds a km at two thirds of the speed of light.
+/// Seconds per km at two thirds of the speed of light.
 const SECS_PER_KM: f64 = 5e-6;
 
-/// The radius of the Earth.
+/// Radius of the Earth.
 const EARTH_KM: f64 = 6371.0;
 
-/// Regions: a share of hosts, a latitude and a longitude. Shares are round numbers of where Tor's
-/// relays are.
+/// Regions: share of hosts, latitude, longitude. Shares are rounded shares of Tor's relays.
 const REGIONS: [(f64, f64, f64); 6] = [
     (0.60, 50.0, 8.0),
     (0.20, 41.0, -76.0),
@@ -45,16 +43,16 @@ const REGIONS: [(f64, f64, f64); 6] = [
     (0.03, -23.0, -46.0),
 ];
 
-/// How far from the middle of its region a host may be, in degrees.
+/// Largest distance of a host from its region's centre, in degrees.
 const SPREAD_DEGREES: f64 = 6.0;
 
 impl Delays {
-    /// Reads a table: a line is two hosts and the one-way delay between them in ms, in both
-    /// directions unless another line has the other one. Hosts that no line joins have no delay.
-    /// Empty lines and lines with `#` are left out.
+    /// Parses a table. Each line has two hosts and the one-way delay between them in ms, for both
+    /// directions unless another line sets the other one. Pairs without a line have no delay. Empty
+    /// lines and lines with `#` are ignored.
     ///
     /// # Errors
-    /// [`Error::Profile`] with the file's name, which is only for that, and the line.
+    /// [`Error::Profile`] with the line and `file`, which is only for the message.
     pub fn table(file: &str, text: &str) -> Result<Self> {
         let mut rows = Vec::new();
         for (index, line) in text.lines().enumerate() {
@@ -73,7 +71,7 @@ impl Delays {
         Ok(Self::Table(rows))
     }
 
-    /// The delays between hosts of these names.
+    /// Delays between hosts of these names.
     pub(super) fn pairs(&self, names: &[String], seed: u64) -> Result<PairDelays> {
         match self {
             Self::Uniform(delay) => Ok(uniform(names.len(), *delay)),
@@ -83,21 +81,21 @@ impl Delays {
     }
 }
 
-/// A time in ms that a packet may take.
+/// Parses a delay in ms.
 fn delay_ms(text: &str) -> Option<Duration> {
     let ms = text.parse::<f64>().ok()?;
     let max_ms = MAX_DELAY.as_secs_f64() * 1e3;
     (0.0..=max_ms).contains(&ms).then(|| Duration::from_secs_f64(ms / 1e3))
 }
 
-/// The same between all hosts but each and itself.
+/// The same delay between all hosts, and none from a host to itself.
 fn uniform(hosts: usize, delay: Duration) -> PairDelays {
     let mut pairs = PairDelays::uniform(hosts, delay);
     (0..hosts).for_each(|host| pairs.set(HostId(host), HostId(host), Duration::ZERO));
     pairs
 }
 
-/// By distance on the globe.
+/// Delays by distance on the globe.
 fn by_place(hosts: usize, seed: u64) -> PairDelays {
     let mut rng = ChaCha12Rng::seed_from_u64(seed);
     let places = (0..hosts).map(|_| place(&mut rng)).collect::<Vec<_>>();
@@ -111,7 +109,7 @@ fn by_place(hosts: usize, seed: u64) -> PairDelays {
     pairs
 }
 
-/// A place in one of the regions, in degrees of latitude and longitude.
+/// A random place in a random region: degrees of latitude and longitude.
 fn place(rng: &mut impl Rng) -> (f64, f64) {
     let mut point = rng.random::<f64>();
     let mut found = REGIONS[0];
@@ -126,7 +124,7 @@ fn place(rng: &mut impl Rng) -> (f64, f64) {
     (found.1 + off(), found.2 + off())
 }
 
-/// The shortest way between two places (haversine formula).
+/// Great-circle distance (haversine formula).
 fn distance_km(from: (f64, f64), to: (f64, f64)) -> f64 {
     let (from_lat, to_lat) = (from.0.to_radians(), to.0.to_radians());
     let lat = ((to_lat - from_lat) / 2.0).sin().powi(2);
@@ -142,7 +140,7 @@ fn by_table(names: &[String], rows: &[(String, String, Duration)]) -> Result<Pai
         index.map(HostId).ok_or_else(unknown)
     };
     let mut pairs = uniform(names.len(), Duration::ZERO);
-    // First both directions, so that a line for the other one wins wherever it stands.
+    // Both directions first, so that a line for the other direction overrides, wherever it stands.
     for (from, to, delay) in rows {
         pairs.set(find(to)?, find(from)?, *delay);
     }
@@ -166,7 +164,7 @@ mod tests {
 
     #[test]
     fn distances_are_those_of_the_globe() {
-        // A quarter of the way around, and from pole to pole.
+        // A quarter of the circumference, and pole to pole.
         let quarter = std::f64::consts::FRAC_PI_2 * EARTH_KM;
         assert!((distance_km((0.0, 0.0), (0.0, 90.0)) - quarter).abs() < 1e-6);
         assert!((distance_km((90.0, 0.0), (-90.0, 123.0)) - 2.0 * quarter).abs() < 1e-6);

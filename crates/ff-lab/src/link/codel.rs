@@ -1,13 +1,14 @@
-//! CoDel: drops when packets have waited too long for a whole interval (RFC 8289).
+//! CoDel: drops packets when their waiting time exceeds a target for a whole interval (RFC 8289).
 
 use std::time::Duration;
 
-/// What CoDel holds the waiting time to.
+/// Parameters of CoDel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CoDel {
-    /// The waiting time that is accepted (RFC 8289 §4.3: 5 ms).
+    /// Accepted waiting time (RFC 8289 §4.3: 5 ms).
     pub target: Duration,
-    /// How long it may be above that, a round trip of most flows (RFC 8289 §4.2: 100 ms).
+    /// Time above the target before drops begin; a round trip of most flows (RFC 8289 §4.2: 100
+    /// ms).
     pub interval: Duration,
 }
 
@@ -17,52 +18,46 @@ impl Default for CoDel {
     }
 }
 
-/// What to do with the packet at the queue's head.
+/// Decision on the packet at the queue's head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// It may leave.
+    /// The packet may leave.
     Send,
-    /// It is dropped, and the next one is to be asked about.
+    /// The packet is dropped; ask again for the next one.
     Drop,
 }
 
-/// Below one full packet in the queue nothing is dropped: the queue is not a standing one (RFC 8289
-/// §5.3).
+/// Queues shorter than one full packet drop nothing (RFC 8289 §5.3).
 const FULL_PACKET_BYTES: u64 = 1500;
 
-/// For this number of intervals after it stopped, dropping begins again near the rate it had (RFC
-/// 8289 §5.5).
+/// Intervals after the end of drops during which they resume near their last rate (RFC 8289 §5.5).
 const MEMORY_INTERVALS: u32 = 16;
 
-/// The state of one queue's CoDel.
+/// State of one queue's CoDel.
 #[derive(Debug)]
 pub(super) struct State {
-    /// What it is held to.
     params: CoDel,
-    /// When the waiting time will have been above the target for an interval; `None` while it is
+    /// When the waiting time will have been above the target for an interval; `None` if it is
     /// below.
     above_until: Option<Duration>,
-    /// When it drops next, while it drops; when it would have, afterwards.
+    /// Time of the next drop, or of the next one planned when dropping stopped.
     drop_next: Duration,
-    /// Whether it drops.
     is_dropping: bool,
     /// Drops since dropping began.
     count: u32,
-    /// The count that dropping last began with.
+    /// `count` when dropping last began.
     count_at_start: u32,
 }
 
 impl State {
-    /// The state of a queue that has not been above the target.
     pub(super) fn new(params: CoDel) -> Self {
         let drop_next = Duration::ZERO;
         let (above_until, is_dropping) = (None, false);
         Self { params, above_until, drop_next, is_dropping, count: 0, count_at_start: 0 }
     }
 
-    /// Judges the packet that leaves the queue at `now`.
-    ///
-    /// `waited` is how long it was there, `behind_bytes` the bytes in the queue after it.
+    /// Decides on the packet that leaves the queue at `now`, after waiting for `waited`, with
+    /// `behind_bytes` bytes in the queue behind it.
     pub(super) fn judge(&mut self, now: Duration, waited: Duration, behind_bytes: u64) -> Verdict {
         let has_stood = self.has_stood(now, waited, behind_bytes);
         match (self.is_dropping, has_stood) {
@@ -81,7 +76,7 @@ impl State {
         Verdict::Send
     }
 
-    /// Forgets what it knows of a queue that was emptied.
+    /// Resets the state for a queue that was emptied.
     pub(super) fn on_empty(&mut self) {
         self.above_until = None;
         self.is_dropping = false;
@@ -97,7 +92,7 @@ impl State {
         now >= *self.above_until.get_or_insert(now + self.params.interval)
     }
 
-    /// Begins to drop, near the last rate if that was not long ago.
+    /// Starts to drop, near the last rate if that was recent.
     fn begin(&mut self, now: Duration) {
         let grown = self.count.saturating_sub(self.count_at_start);
         let is_recent =
@@ -108,7 +103,7 @@ impl State {
         self.drop_next = now + self.gap();
     }
 
-    /// The time to the next drop: the interval over the square root of the drops so far.
+    /// Time to the next drop: the interval divided by the square root of the number of drops.
     fn gap(&self) -> Duration {
         self.params.interval.div_f64(f64::from(self.count.max(1)).sqrt())
     }
@@ -131,7 +126,8 @@ mod tests {
                 drops.push(now);
             }
         }
-        // The first after an interval, then after 100, 100/√2, 100/√3 ms, on the grid of 1 ms.
+        // The first drop is after an interval, the next after 100, 100/√2, 100/√3 ms, on a grid of
+        // 1 ms.
         assert_eq!(drops[..5], [100, 200, 271, 329, 379]);
     }
 

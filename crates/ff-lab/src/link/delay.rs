@@ -1,83 +1,83 @@
-//! How long packets are under way.
+//! Delay of packets after the queue.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use rand::{Rng, RngExt};
 
-/// No packet is longer under way: a heavy tail ends here.
+/// Upper bound of a packet's delay; it truncates heavy tails.
 pub const MAX_DELAY: Duration = Duration::from_secs(60);
 
-/// The delay of a link in one direction, after its queue.
+/// Delay of one direction of a link, after its queue.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Delay {
-    /// What every packet takes.
+    /// Delay of every packet.
     pub base: Duration,
-    /// What is added to it, by chance. The sum is at least 0 and at most [`MAX_DELAY`].
+    /// Random addition. The sum is limited to 0 and [`MAX_DELAY`].
     pub jitter: Jitter,
-    /// Whether a packet may overtake those before it. If not, it arrives no earlier than they do,
-    /// so that jitter adds more the more packets are under way.
+    /// Whether a packet may overtake earlier ones. If not, it arrives no earlier than they do, so
+    /// jitter adds more delay with more packets in flight.
     pub overtaking: bool,
 }
 
-/// What chance adds to a delay. Each packet has a number of its own.
+/// Distribution of the random part of a delay, drawn for each packet independently.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum Jitter {
     /// Nothing.
     #[default]
     None,
-    /// A normal number with mean 0: half of the packets are faster than the base.
+    /// Normal with mean 0: half of the packets are faster than the base.
     Normal {
-        /// The standard deviation.
+        /// Standard deviation.
         sigma: Duration,
     },
-    /// Pareto's second kind, from 0 on: P(more than x) = (1 + x/scale)^-shape. Its mean is
-    /// scale/(shape-1); of packets that may not overtake each other only while they are seldom.
+    /// Pareto distribution of the second kind (Lomax): P(more than x) = (1 + x/scale)^-shape. The
+    /// mean is scale/(shape-1); without overtaking this holds only for rare packets.
     Pareto {
-        /// The scale.
+        /// Scale.
         scale: Duration,
-        /// The shape; above 1 there is a mean, above 2 a variance.
+        /// Shape; above 1 the mean is finite, above 2 the variance too.
         shape: f64,
     },
-    /// As measured.
+    /// Measured values.
     Table(Arc<DelayTable>),
 }
 
-/// Packets that are held back, so that later ones come before them.
+/// Packets held back so that later ones arrive before them.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Reorder {
-    /// The chance to be held back, 0 to 1.
+    /// Probability, 0 to 1.
     pub share: f64,
-    /// For how long, in addition to the delay.
+    /// Time added to the delay.
     pub by: Duration,
 }
 
-/// Measured additions to a delay.
+/// Measured additions to a base delay.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DelayTable {
-    /// In ms, sorted, finite; at least one.
+    /// In ms, sorted, finite, not empty.
     sorted_ms: Vec<f64>,
 }
 
-/// Why numbers are not a table.
+/// Error in a table of delays.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DelayTableError {
-    /// One is not a number, or longer than [`MAX_DELAY`].
+    /// A line is not a number, or exceeds [`MAX_DELAY`].
     #[error("line {line}: {text:?} is not a number of milliseconds from -60000 to 60000")]
     NotADelay {
-        /// Which line, from 1.
+        /// Number of the line, from 1.
         line: usize,
-        /// The beginning of it.
+        /// Beginning of the line.
         text: String,
     },
-    /// There are none.
+    /// The table is empty.
     #[error("it has no numbers; each line is one measured addition to the delay, in ms")]
     Empty,
 }
 
 impl DelayTable {
-    /// Reads a table: a line is one measured addition to the base, in ms; it may be negative. Empty
-    /// lines and lines that begin with `#` are left out.
+    /// Parses a table. Each line is one measured addition to the base in ms, which may be negative.
+    /// Empty lines and lines that begin with `#` are ignored.
     pub fn parse(text: &str) -> Result<Self, DelayTableError> {
         let max_ms = MAX_DELAY.as_secs_f64() * 1e3;
         let mut sorted_ms = Vec::new();
@@ -99,7 +99,7 @@ impl DelayTable {
         Ok(Self { sorted_ms })
     }
 
-    /// The quantile of a share from 0 to 1, in ms; straight lines between measured ones.
+    /// Quantile in ms of a share from 0 to 1, interpolated linearly.
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_precision_loss,
@@ -115,12 +115,12 @@ impl DelayTable {
 }
 
 impl Delay {
-    /// The same for every packet.
+    /// A constant delay without jitter.
     pub fn constant(base: Duration) -> Self {
         Self { base, ..Self::default() }
     }
 
-    /// How long the next packet is under way.
+    /// Draws the delay of the next packet.
     pub(super) fn next(&self, rng: &mut impl Rng) -> Duration {
         let base = self.base.as_secs_f64();
         let secs = match &self.jitter {
@@ -132,12 +132,12 @@ impl Delay {
             }
             Jitter::Table(table) => base + table.quantile_ms(rng.random()) / 1e3,
         };
-        // What is not a number has become one of the bounds.
+        // NaN has become a bound.
         Duration::from_secs_f64(secs.max(0.0).min(MAX_DELAY.as_secs_f64()))
     }
 }
 
-/// A normal number with mean 0 and deviation 1, by Box and Muller.
+/// Standard normal number (Box-Muller).
 fn normal(rng: &mut impl Rng) -> f64 {
     let (radius, angle) = (1.0 - rng.random::<f64>(), rng.random::<f64>());
     (-2.0 * radius.ln()).sqrt() * (std::f64::consts::TAU * angle).cos()
@@ -152,7 +152,7 @@ mod tests {
 
     const PACKETS: usize = 200_000;
 
-    /// Sorted delays in ms of a base of 100 ms.
+    /// Sorted delays in ms, drawn with a base of 100 ms.
     fn delays(jitter: Jitter, seed: u64) -> Vec<f64> {
         println!("seed {seed}");
         let mut rng = ChaCha12Rng::seed_from_u64(seed);
@@ -163,7 +163,7 @@ mod tests {
         found
     }
 
-    /// Kolmogorov's and Smirnov's distance to a distribution function.
+    /// Kolmogorov-Smirnov distance to a distribution function.
     fn distance(sorted: &[f64], cdf: impl Fn(f64) -> f64) -> f64 {
         let count = sorted.len() as f64;
         let gap = |(index, &value): (usize, &f64)| {
@@ -173,7 +173,7 @@ mod tests {
         sorted.iter().enumerate().map(gap).fold(0.0, f64::max)
     }
 
-    /// The distance that one sample in a thousand exceeds.
+    /// Critical distance for a significance of 0.001.
     fn critical() -> f64 {
         1.95 / (PACKETS as f64).sqrt()
     }
@@ -190,7 +190,8 @@ mod tests {
     #[test]
     fn normal_is_normal() {
         let found = delays(Jitter::Normal { sigma: Duration::from_millis(10) }, 2);
-        // Quantiles of the normal distribution: 0.1587 is at -1, 0.5 at 0, 0.97725 at 2 deviations.
+        // Quantiles of the normal distribution: 0.1587 is at -1, 0.5 at 0, 0.97725 at 2 standard
+        // deviations.
         for (share, at) in [(0.158_655, 90.0), (0.5, 100.0), (0.841_345, 110.0), (0.977_25, 120.0)]
         {
             let below = found.partition_point(|ms| *ms < at) as f64 / PACKETS as f64;

@@ -13,65 +13,65 @@ use super::queue::{Queue, QueueLimit, Waiting};
 use super::rate::{Rate, Sender, time_of};
 use super::timetable::{Change, Cut, Timetable};
 
-/// What one direction of a link is like.
+/// Settings of one direction of a link.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Direction {
-    /// How fast packets leave.
+    /// Rate at which packets leave.
     pub rate: Rate,
-    /// How much may wait.
+    /// Queue limit.
     pub queue: QueueLimit,
-    /// Whether long waits are held short by drops at the queue's head.
+    /// CoDel at the queue's head, if used.
     pub codel: Option<CoDel>,
     /// Loss after the queue.
     pub loss: Loss,
-    /// How long packets are under way after the queue.
+    /// Delay after the queue.
     pub delay: Delay,
-    /// The chance that a packet arrives twice, each time with a delay of its own; 0 to 1.
+    /// Probability that a packet arrives twice, each copy with its own delay; 0 to 1.
     pub duplicate: f64,
-    /// Which packets come late.
+    /// Packets held back.
     pub reorder: Reorder,
-    /// What changes when.
+    /// Changes over time.
     pub timetable: Timetable,
 }
 
-/// What became of a packet.
+/// Result for a packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Output<P> {
-    /// It arrives at a time that is not before it left.
+    /// The packet arrives, at a time not before it left.
     Arrives {
         /// The packet, or a copy of it.
         packet: P,
-        /// When.
+        /// Time of arrival.
         at: Duration,
     },
-    /// It does not arrive.
+    /// The packet does not arrive.
     Dropped {
         /// The packet.
         packet: P,
-        /// Why.
+        /// Cause of the drop.
         cause: Cause,
     },
 }
 
-/// Why a packet does not arrive.
+/// Cause of a drop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
     /// The queue was full.
     QueueFull,
-    /// It had waited too long.
+    /// CoDel dropped it after too long a wait.
     CoDel,
-    /// It was lost by chance.
+    /// Random loss.
     Loss,
     /// It waited when the link was cut.
     Cut,
 }
 
-/// Packets by what became of them.
+/// Numbers of packets by result.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct PacketCounts {
-    /// Came in.
+    /// Packets that entered.
     pub packets: u64,
-    /// Copies that were made.
+    /// Copies made.
     pub duplicated: u64,
     /// Held back.
     pub held_back: u64,
@@ -79,7 +79,7 @@ pub struct PacketCounts {
     pub queue_full: u64,
     /// Dropped by CoDel.
     pub codel: u64,
-    /// Lost by chance.
+    /// Lost at random.
     pub lost: u64,
     /// Dropped because the link was cut.
     pub cut: u64,
@@ -87,56 +87,43 @@ pub struct PacketCounts {
 
 /// One direction of a link at work.
 ///
-/// Call [`Link::handle_packet`] for each packet and [`Link::handle_timeout`] when the time of
-/// [`Link::poll_timeout`] has come, with times that never fall, and after each of them
-/// [`Link::poll_output`] until it has nothing. Who calls late passes the time that was due: then
-/// what comes out is the same.
+/// Call [`Link::handle_packet`] for each packet and [`Link::handle_timeout`] at the time of
+/// [`Link::poll_timeout`], in order of time, and after each of them [`Link::poll_output`] until it
+/// is `None`. A late caller passes the time that was due, which gives the same output.
 #[derive(Debug)]
 pub struct Link<P> {
-    /// The packets that wait.
     queue: Queue<P>,
-    /// How much may wait, as it was said.
+    /// As configured; a time depends on the rate.
     limit: QueueLimit,
-    /// The rate that this is taken at.
+    /// Rate for the limit of a queue in time.
     rate: Rate,
-    /// The packet that is leaving, and when it has left.
+    /// The packet being sent, and the time at which it has left.
     leaving: Option<(Duration, Waiting<P>)>,
-    /// When who leaves has left.
+    /// Computes departure times.
     sender: Sender,
     /// When the last packet left.
     last_left: Duration,
-    /// Nothing begins to leave before.
+    /// No packet starts to leave earlier.
     cut_until: Duration,
-    /// What is lost.
     losses: Losses,
-    /// How long packets are under way.
     delay: Delay,
-    /// When the last of the packets arrives that were not held back.
+    /// Latest arrival of packets that were not held back.
     last_arrival: Duration,
-    /// The chance of a copy.
     duplicate: f64,
-    /// The packets that are held back.
     reorder: Reorder,
-    /// What changes.
     timetable: Timetable,
     next_change: usize,
-    /// Random numbers.
     chance: Chance,
     output: VecDeque<Output<P>>,
-    /// What was.
     counts: PacketCounts,
 }
 
-/// Random numbers for each purpose apart: another jitter loses the same packets.
+/// Separate random numbers for each purpose: with another jitter the same packets are lost.
 #[derive(Debug)]
 struct Chance {
-    /// For losses.
     loss: ChaCha12Rng,
-    /// For delays.
     delay: ChaCha12Rng,
-    /// For copies.
     duplicate: ChaCha12Rng,
-    /// For who is held back.
     reorder: ChaCha12Rng,
 }
 
@@ -152,7 +139,7 @@ impl Chance {
 }
 
 impl<P: Clone> Link<P> {
-    /// A link that begins at time 0 with an empty queue.
+    /// A link with an empty queue at time 0.
     pub fn new(direction: &Direction, seed: u64) -> Self {
         let Direction { rate, queue, codel, loss, delay, duplicate, reorder, timetable } =
             direction.clone();
@@ -177,7 +164,7 @@ impl<P: Clone> Link<P> {
         }
     }
 
-    /// A packet of `bytes` comes to the link.
+    /// Accepts a packet of `bytes` bytes at `now`.
     pub fn handle_packet(&mut self, packet: P, bytes: u32, now: Duration) {
         self.handle_timeout(now);
         self.counts.packets += 1;
@@ -185,11 +172,11 @@ impl<P: Clone> Link<P> {
             Ok(()) => self.next_leaves(now),
             Err(packet) => self.drop_packet(packet, Cause::QueueFull),
         }
-        // At no rate it has left already.
+        // Without a rate limit it has already left.
         self.handle_timeout(now);
     }
 
-    /// Does what is due up to `now`.
+    /// Processes everything due up to `now`.
     pub fn handle_timeout(&mut self, now: Duration) {
         while let Some(due) = self.poll_timeout().filter(|due| *due <= now) {
             match self.timetable.change(self.next_change) {
@@ -204,7 +191,7 @@ impl<P: Clone> Link<P> {
         }
     }
 
-    /// When there is something to do next.
+    /// Time of the next [`Self::handle_timeout`].
     pub fn poll_timeout(&self) -> Option<Duration> {
         let left = self.leaving.as_ref().map(|(at, _)| *at);
         let change = self.timetable.change(self.next_change).map(|(at, _)| at);
@@ -214,23 +201,23 @@ impl<P: Clone> Link<P> {
         }
     }
 
-    /// What became of packets.
+    /// Next result of a packet.
     pub fn poll_output(&mut self) -> Option<Output<P>> {
         self.output.pop_front()
     }
 
-    /// Packets so far.
+    /// Counts so far.
     pub fn counts(&self) -> PacketCounts {
         self.counts
     }
 
-    /// How many packets wait, the one that is leaving among them.
+    /// Number of waiting packets, including the one being sent.
     pub fn waiting(&self) -> usize {
         self.queue.len() + usize::from(self.leaving.is_some())
     }
 
-    /// When all that has come so far has left, or will have if the rate stays: before that a packet
-    /// more would only wait. `None` without a rate.
+    /// When all packets so far will have left at the present rate; a packet sent earlier would only
+    /// wait. `None` without a rate.
     pub fn free_at(&self) -> Option<Duration> {
         let rate = self.rate.mean()?;
         Some(match &self.leaving {
@@ -239,17 +226,16 @@ impl<P: Clone> Link<P> {
         })
     }
 
-    /// The shortest time from entering an empty link to arriving, for a packet without length.
+    /// Shortest time from entering an empty link to arrival, of a packet of length 0.
     pub fn base_delay(&self) -> Duration {
         self.delay.base
     }
 
-    /// Whether the packet that leaves has left at `due`.
     fn is_leaving_at(&self, due: Duration) -> bool {
         self.leaving.as_ref().is_some_and(|(at, _)| *at <= due)
     }
 
-    /// Lets the next packet leave, if none does and the link is there.
+    /// Starts to send the next packet, unless one is being sent.
     fn next_leaves(&mut self, now: Duration) {
         if self.leaving.is_some() {
             return;
@@ -265,7 +251,7 @@ impl<P: Clone> Link<P> {
         }
     }
 
-    /// A packet has left: it is lost, or it arrives some time later.
+    /// The packet being sent has left: it is lost, or arrives later.
     fn leave(&mut self, now: Duration) {
         let Some((_, Waiting { packet, .. })) = self.leaving.take() else { return };
         self.last_left = now;
@@ -281,7 +267,7 @@ impl<P: Clone> Link<P> {
         self.next_leaves(now);
     }
 
-    /// Says when a packet arrives that leaves now.
+    /// Computes the arrival of a packet that leaves now.
     fn arrive(&mut self, packet: P, now: Duration) {
         let mut at = now + self.delay.next(&mut self.chance.delay);
         if !self.delay.overtaking {
@@ -296,10 +282,10 @@ impl<P: Clone> Link<P> {
         self.output.push_back(Output::Arrives { packet, at });
     }
 
-    /// Becomes another link.
+    /// Applies a change.
     fn change(&mut self, now: Duration, change: Change) {
         if let Some(rate) = change.rate {
-            // What has left already of the packet that is leaving does not leave again.
+            // The part of the packet that has left is not sent again.
             if let Some((left, packet)) = &mut self.leaving {
                 let rest = self.sender.rest(*left, now, packet.bytes);
                 self.sender = Sender::new(rate.clone(), now);
@@ -329,7 +315,7 @@ impl<P: Clone> Link<P> {
         }
     }
 
-    /// For some time nothing leaves.
+    /// Interrupts the link.
     fn cut(&mut self, now: Duration, cut: Cut) {
         self.cut_until = self.cut_until.max(now + cut.gap);
         if let Some((_, interrupted)) = self.leaving.take() {
@@ -346,7 +332,6 @@ impl<P: Clone> Link<P> {
         self.next_leaves(now);
     }
 
-    /// Says that a packet does not arrive.
     fn drop_packet(&mut self, packet: P, cause: Cause) {
         match cause {
             Cause::QueueFull => self.counts.queue_full += 1,
@@ -358,7 +343,7 @@ impl<P: Clone> Link<P> {
     }
 }
 
-/// Whether something with a chance happens. What never happens costs no random number.
+/// Draws an event of this probability. Probability 0 uses no random number.
 fn happens(chance: f64, rng: &mut impl Rng) -> bool {
     chance > 0.0 && rng.random::<f64>() < chance
 }

@@ -1,37 +1,37 @@
-//! Which packets a link loses.
+//! Random loss of packets.
 
 use rand::{Rng, RngExt};
 
-/// How a link loses packets. All numbers are chances from 0 to 1.
+/// Loss model. All numbers are probabilities from 0 to 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Loss {
-    /// None.
+    /// No loss.
     #[default]
     None,
-    /// Each packet with the same chance.
+    /// Independent loss with this probability.
     Independent(f64),
-    /// In bursts: a good and a bad state (Gilbert 1960, Elliott 1963). The link begins in the good
-    /// one; after each packet it may change.
+    /// Bursts: a good and a bad state (Gilbert 1960, Elliott 1963). The link starts in the good
+    /// state and may change after each packet.
     GilbertElliott {
-        /// The chance to go from good to bad.
+        /// Probability of a change from good to bad.
         to_bad: f64,
-        /// The chance to go from bad to good.
+        /// Probability of a change from bad to good.
         to_good: f64,
-        /// The share of packets that is lost in the bad state.
+        /// Loss in the bad state.
         lost_in_bad: f64,
-        /// The share of packets that is lost in the good state.
+        /// Loss in the good state.
         lost_in_good: f64,
     },
 }
 
 impl Loss {
-    /// The share of packets that is lost in the long run.
+    /// Long-run share of lost packets.
     pub fn mean(&self) -> f64 {
         match *self {
             Self::None => 0.0,
             Self::Independent(chance) => chance,
             Self::GilbertElliott { to_bad, to_good, lost_in_bad, lost_in_good } => {
-                // A chain that never leaves a state stays in the first.
+                // A chain that never leaves a state stays in the first one.
                 let bad = if to_bad == 0.0 { 0.0 } else { to_bad / (to_bad + to_good) };
                 bad * lost_in_bad + (1.0 - bad) * lost_in_good
             }
@@ -39,16 +39,15 @@ impl Loss {
     }
 }
 
-/// A loss model and the state it is in.
+/// A loss model with its state.
 #[derive(Debug, Default)]
 pub(super) struct Losses {
     model: Loss,
-    /// Whether it is in the bad state.
     is_bad: bool,
 }
 
 impl Losses {
-    /// A model in its good state.
+    /// Starts in the good state.
     pub(super) fn new(model: Loss) -> Self {
         Self { model, is_bad: false }
     }
@@ -106,8 +105,8 @@ mod tests {
         let (to_bad, to_good) = (0.01, 0.2);
         let model = Loss::GilbertElliott { to_bad, to_good, lost_in_bad: 1.0, lost_in_good: 0.0 };
         let lost = lost(model, 6);
-        // Successive packets are not independent: the variance is that of the two-state chain,
-        // p(1-p)(2-a-b)/(a+b) over n.
+        // Successive packets are dependent: the variance is that of the two-state chain,
+        // p(1-p)(2-a-b)/(a+b) divided by n.
         let (mean, sum) = (model.mean(), to_bad + to_good);
         let deviation = (mean * (1.0 - mean) * (2.0 - sum) / sum / f64::from(PACKETS)).sqrt();
         assert!((share(&lost) - mean).abs() < 3.3 * deviation, "{} for {mean}", share(&lost));

@@ -1,4 +1,4 @@
-//! The packets that wait for a link.
+//! Queue of packets that wait for a link.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -6,18 +6,18 @@ use std::time::Duration;
 use super::codel::{CoDel, State, Verdict};
 use super::rate::Rate;
 
-/// How much may wait for a link. What comes beyond it is dropped.
+/// Limit of the queue; packets beyond it are dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QueueLimit {
-    /// A number of bytes.
+    /// Bytes.
     Bytes(u64),
-    /// What leaves in this time at the link's rate; for a trace, at its mean. A link without a rate
-    /// does not have a limit.
+    /// Bytes that leave in this time at the link's rate (a trace's mean rate). Without a rate there
+    /// is no limit.
     Time(Duration),
 }
 
 impl Default for QueueLimit {
-    /// 1,000 packets of 1,500 bytes, as network cards' queues on Linux.
+    /// 1,000 packets of 1,500 bytes, as in the queues of network cards on Linux.
     fn default() -> Self {
         Self::Bytes(1_500_000)
     }
@@ -33,50 +33,46 @@ impl QueueLimit {
     }
 }
 
-/// One packet that waits.
+/// A waiting packet.
 #[derive(Debug)]
 pub(super) struct Waiting<P> {
     pub(super) packet: P,
-    /// Its length.
     pub(super) bytes: u32,
-    /// When it came.
+    /// Arrival.
     pub(super) since: Duration,
 }
 
-/// First in, first out, with an end.
+/// A FIFO queue with a limit.
 #[derive(Debug)]
 pub(super) struct Queue<P> {
     waiting: VecDeque<Waiting<P>>,
-    /// The sum of their bytes.
     waiting_bytes: u64,
     limit_bytes: u64,
-    /// The state of CoDel, which drops at the head, if it is used.
+    /// CoDel at the queue's head, if used.
     codel: Option<State>,
 }
 
 impl<P> Queue<P> {
-    /// An empty queue.
     pub(super) fn new(limit_bytes: u64, codel: Option<CoDel>) -> Self {
         let (waiting, waiting_bytes) = (VecDeque::new(), 0);
         Self { waiting, waiting_bytes, limit_bytes, codel: codel.map(State::new) }
     }
 
-    /// The bytes that wait.
     pub(super) fn bytes(&self) -> u64 {
         self.waiting_bytes
     }
 
-    /// Another limit; packets that wait already stay.
+    /// Changes the limit; packets that wait already stay.
     pub(super) fn set_limit(&mut self, limit_bytes: u64) {
         self.limit_bytes = limit_bytes;
     }
 
-    /// Another who drops at the head, or nobody.
+    /// Replaces or removes CoDel.
     pub(super) fn set_codel(&mut self, codel: Option<CoDel>) {
         self.codel = codel.map(State::new);
     }
 
-    /// Takes a packet, or gives it back if the queue is full. An empty queue takes any packet.
+    /// Adds a packet, or returns it if the queue is full. An empty queue accepts any packet.
     pub(super) fn push(&mut self, waiting: Waiting<P>) -> Result<(), P> {
         let bytes = u64::from(waiting.bytes);
         let is_full = self.waiting_bytes.saturating_add(bytes) > self.limit_bytes;
@@ -88,13 +84,13 @@ impl<P> Queue<P> {
         Ok(())
     }
 
-    /// Puts a packet back that had begun to leave; the limit has counted it before.
+    /// Puts back a packet whose transmission was interrupted, regardless of the limit.
     pub(super) fn push_front(&mut self, waiting: Waiting<P>) {
         self.waiting_bytes += u64::from(waiting.bytes);
         self.waiting.push_front(waiting);
     }
 
-    /// The next packet to leave, and those that CoDel drops before it.
+    /// Removes the next packet to leave; calls `on_drop` for packets that CoDel drops before it.
     pub(super) fn pop(&mut self, now: Duration, mut on_drop: impl FnMut(P)) -> Option<Waiting<P>> {
         while let Some(head) = self.waiting.pop_front() {
             self.waiting_bytes -= u64::from(head.bytes);
@@ -111,7 +107,7 @@ impl<P> Queue<P> {
         None
     }
 
-    /// Takes everything out.
+    /// Removes all packets.
     pub(super) fn clear(&mut self) -> impl Iterator<Item = P> + '_ {
         self.waiting_bytes = 0;
         if let Some(codel) = &mut self.codel {
@@ -120,7 +116,6 @@ impl<P> Queue<P> {
         self.waiting.drain(..).map(|waiting| waiting.packet)
     }
 
-    /// How many wait.
     pub(super) fn len(&self) -> usize {
         self.waiting.len()
     }

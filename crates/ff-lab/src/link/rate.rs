@@ -1,4 +1,4 @@
-//! How fast packets leave a link.
+//! Rate at which packets leave a link.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,20 +7,20 @@ use ff_proto::units::BytesPerSec;
 
 use super::trace::{OPPORTUNITY_BYTES, Trace};
 
-/// How many bytes of IP packets pass a link when.
+/// Rate of a link, in bytes of IP packets.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Rate {
-    /// A packet leaves when it comes.
+    /// No limit: a packet leaves when it enters.
     #[default]
     Unlimited,
-    /// The same at all times; above zero.
+    /// Constant, above zero.
     Constant(BytesPerSec),
-    /// As a trace has it, from the moment on that the rate is set.
+    /// A trace, which starts when the rate is set.
     Trace(Arc<Trace>),
 }
 
 impl Rate {
-    /// Bytes per second, of a trace over a whole period; `None` if there is no limit.
+    /// Mean rate, of a trace over its period; `None` without a limit.
     pub fn mean(&self) -> Option<BytesPerSec> {
         match self {
             Self::Unlimited => None,
@@ -30,47 +30,46 @@ impl Rate {
     }
 }
 
-/// How long `bytes` bytes take at a rate.
+/// Transmission time of `bytes` bytes.
 pub(super) fn time_of(rate: BytesPerSec, bytes: u64) -> Duration {
     let nanos = u128::from(bytes) * 1_000_000_000 / u128::from(rate.get().max(1));
     Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX / 4))
 }
 
-/// Says of each packet when it has left.
+/// Computes when packets have left.
 #[derive(Debug)]
 pub(super) struct Sender {
     rate: Rate,
-    /// When the rate was set: a trace begins then.
+    /// When the rate was set; a trace starts then.
     since: Duration,
-    /// The next opportunity that nothing has used.
+    /// Next unused opportunity.
     next: u64,
-    /// The rest of the last opportunity of the packet before, and when that was.
+    /// Time and remaining bytes of the opportunity that the last packet used in part.
     left: (Duration, u32),
-    /// Both as they were before the last packet.
+    /// `next` and `left` before the last packet.
     before: (u64, (Duration, u32)),
 }
 
 impl Sender {
-    /// Sends at a rate from `since` on.
     pub(super) fn new(rate: Rate, since: Duration) -> Self {
         let left = (Duration::ZERO, 0);
         Self { rate, since, next: 0, left, before: (0, left) }
     }
 
-    /// The last packet has not left: what it would have used is there for others.
+    /// Undoes the last packet: others may use its opportunities.
     pub(super) fn take_back(&mut self) {
         (self.next, self.left) = self.before;
     }
 
-    /// How many bytes are left at `now` of a packet that has left at `end`. Of what waits for
-    /// opportunities none has left.
+    /// Bytes of a packet that are still to leave at `now`, if its last one leaves at `end`; with a
+    /// trace, all of them.
     pub(super) fn rest(&self, end: Duration, now: Duration, bytes: u32) -> u32 {
         let Rate::Constant(rate) = &self.rate else { return bytes };
         let whole = rate.bytes_in(end.saturating_sub(now));
         u32::try_from(whole).map_or(bytes, |whole| whole.saturating_add(1).min(bytes))
     }
 
-    /// When the last byte of a packet has left whose first may leave at `start`.
+    /// When the last byte of a packet leaves whose first may leave at `start`.
     pub(super) fn finish(&mut self, start: Duration, bytes: u32) -> Duration {
         match &self.rate {
             Rate::Unlimited => start,
@@ -82,10 +81,9 @@ impl Sender {
         }
     }
 
-    /// The same by a trace, with times since its beginning.
+    /// `finish` with a trace, in times since its start.
     ///
-    /// What is left of an opportunity is for packets that wait at that moment; afterwards it is
-    /// lost.
+    /// The rest of an opportunity is for packets that wait at that moment, and is lost afterwards.
     fn by_trace(&mut self, trace: &Trace, start: Duration, bytes: u32) -> Duration {
         let (mut at, mut left) = self.left;
         self.before = (self.next, self.left);
@@ -124,11 +122,12 @@ mod tests {
     fn a_trace_gives_its_opportunities_to_who_waits() {
         let trace = Arc::new(Trace::parse("2\n4\n4\n10\n").unwrap());
         let mut sender = Sender::new(Rate::Trace(trace), ms(100));
-        // Two small packets share an opportunity, and the third needs a part of the next.
+        // Two small packets share an opportunity; the third needs a part of the next.
         assert_eq!(sender.finish(ms(100), 700), ms(102));
         assert_eq!(sender.finish(ms(102), 700), ms(102));
         assert_eq!(sender.finish(ms(102), 700), ms(104));
-        // Nobody waited for the second one at 104, so it is lost; 110 is followed by 112.
+        // No packet waited for the second opportunity at 104, so it is lost; 110 is followed by
+        // 112.
         assert_eq!(sender.finish(ms(105), 1500), ms(110));
         assert_eq!(sender.finish(ms(110), 1500), ms(112));
         assert_eq!(sender.finish(ms(112), 3000), ms(114));

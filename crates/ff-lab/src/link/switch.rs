@@ -1,4 +1,4 @@
-//! All hosts of a lab: an access link for each, and a delay for each pair of them.
+//! Joins the hosts of a lab: an access link for each host and a delay for each pair.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
@@ -9,21 +9,21 @@ use rand_chacha::ChaCha12Rng;
 
 use super::direction::{Direction, Link, Output, PacketCounts};
 
-/// A host, by the order in which hosts were added.
+/// Index of a host, in the order in which hosts were added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HostId(pub usize);
 
 /// One-way delays between access links.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PairDelays {
-    /// How many hosts there are.
+    /// Number of hosts.
     hosts: usize,
-    /// By sender, then by receiver.
+    /// Row by sender, column by receiver.
     delays: Vec<Duration>,
 }
 
 impl PairDelays {
-    /// The same for all pairs.
+    /// The same delay for all pairs.
     pub fn uniform(hosts: usize, delay: Duration) -> Self {
         Self { hosts, delays: vec![delay; hosts * hosts] }
     }
@@ -32,100 +32,94 @@ impl PairDelays {
     ///
     /// # Panics
     ///
-    /// If the host does not exist.
+    /// If a host does not exist.
     pub fn set(&mut self, from: HostId, to: HostId, delay: Duration) {
         let index = self.index(from, to);
         self.delays[index] = delay;
     }
 
-    /// The delay from one host to another.
+    /// Delay from one host to another.
     ///
     /// # Panics
     ///
-    /// If the host does not exist.
+    /// If a host does not exist.
     pub fn get(&self, from: HostId, to: HostId) -> Duration {
         self.delays[self.index(from, to)]
     }
 
-    /// Where a pair is.
     fn index(&self, from: HostId, to: HostId) -> usize {
         assert!(from.0 < self.hosts && to.0 < self.hosts, "{from:?} and {to:?} are not both hosts");
         from.0 * self.hosts + to.0
     }
 }
 
-/// A packet that has arrived.
+/// A packet that has arrived at a host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Delivery<P> {
-    /// Where.
+    /// Receiver.
     pub to: HostId,
     /// The packet.
     pub packet: P,
-    /// When it was due, which may be before the caller has the time to ask.
+    /// Time of arrival, which may be before the call.
     pub due: Duration,
 }
 
-/// Counts of both access links of a host.
+/// Counts of a host's access links.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct SwitchCounts {
-    /// What the host sent.
+    /// Packets that the host sent.
     pub up: PacketCounts,
-    /// What was sent to it.
+    /// Packets sent to the host.
     pub down: PacketCounts,
 }
 
 /// All links of a lab at work.
 ///
-/// As with a [`Link`]: packets and timeouts in, with times that never fall;
-/// [`Switch::poll_delivery`] gives what has arrived, in the order of time. What happens inside
-/// happens at its own time, however late one asks.
+/// Used like a [`Link`]: packets and timeouts in, in order of time; [`Switch::poll_delivery`]
+/// returns arrivals in order of time. Late calls do not change times inside.
 #[derive(Debug)]
 pub struct Switch<P> {
-    /// Two links a host: up at twice its number, down after it.
+    /// Two links per host: up at twice its index, down after it.
     links: Vec<Link<Addressed<P>>>,
-    /// When each link is woken next, if it is in `wakes`.
+    /// Earliest entry of each link in `wakes`.
     armed: Vec<Option<Duration>>,
-    /// The delays between up and down links.
+    /// Delays from up links to down links.
     pairs: PairDelays,
-    /// When links have something to do.
+    /// Times at which links have work.
     wakes: BinaryHeap<Reverse<(Duration, usize)>>,
-    /// The packets under way.
+    /// Packets in flight.
     flights: BinaryHeap<Flight<P>>,
-    /// How many were under way so far; of two that are due at one time the older is first.
+    /// Number of flights so far; of two with the same time, the older comes first.
     flown: u64,
 }
 
-/// A packet with the host it is for.
+/// A packet with its addresses.
 #[derive(Clone, Debug)]
 struct Addressed<P> {
-    /// The receiver.
     to: HostId,
-    /// The sender.
     from: HostId,
     packet: P,
-    /// Its length.
     bytes: u32,
 }
 
 /// A packet between links, or between a link and its host.
 #[derive(Debug)]
 struct Flight<P> {
-    /// When it arrives.
+    /// Time of arrival.
     due: Duration,
     number: u64,
-    /// Whether it comes from the receiver's down link, and so arrives at the host.
+    /// Whether it leaves the receiver's down link, so that it arrives at the host.
     is_last: bool,
-    /// The packet.
     addressed: Addressed<P>,
 }
 
 impl<P: Clone> Switch<P> {
-    /// Joins hosts with their links (up, down) and the delays between them; all chance comes from
-    /// one seed.
+    /// Joins hosts with these links (up, down) and delays between them. `seed` determines
+    /// everything random.
     ///
     /// # Panics
     ///
-    /// If there are delays for another number of hosts.
+    /// If `pairs` is for another number of hosts.
     pub fn new(hosts: &[(Direction, Direction)], pairs: PairDelays, seed: u64) -> Self {
         assert_eq!(hosts.len(), pairs.hosts, "there is a delay for each pair of hosts");
         let mut seeds = ChaCha12Rng::seed_from_u64(seed);
@@ -139,11 +133,11 @@ impl<P: Clone> Switch<P> {
         switch
     }
 
-    /// A host sends a packet of `bytes` to another one, or to itself.
+    /// A host sends a packet of `bytes` bytes to another host, or to itself.
     ///
     /// # Panics
     ///
-    /// If the host does not exist.
+    /// If a host does not exist.
     pub fn handle_packet(
         &mut self,
         from: HostId,
@@ -157,8 +151,8 @@ impl<P: Clone> Switch<P> {
         self.collect(link);
     }
 
-    /// Until when what a host sends only waits for what it has sent before, at its link's rate;
-    /// `None` without a rate.
+    /// When the host's up link is free; a packet sent earlier would only wait. `None` without a
+    /// rate.
     ///
     /// # Panics
     ///
@@ -167,7 +161,7 @@ impl<P: Clone> Switch<P> {
         self.links[up(from)].free_at()
     }
 
-    /// A packet that has arrived by `now`, the earliest first.
+    /// Next packet that has arrived by `now`, in order of time.
     pub fn poll_delivery(&mut self, now: Duration) -> Option<Delivery<P>> {
         loop {
             let wake = self.wakes.peek().map(|Reverse((at, _))| *at);
@@ -187,7 +181,7 @@ impl<P: Clone> Switch<P> {
         }
     }
 
-    /// When there is something to do next.
+    /// Time of the next work.
     pub fn poll_timeout(&self) -> Option<Duration> {
         let wake = self.wakes.peek().map(|Reverse((at, _))| *at);
         let due = self.flights.peek().map(|flight| flight.due);
@@ -197,7 +191,7 @@ impl<P: Clone> Switch<P> {
         }
     }
 
-    /// What passed a host's links so far.
+    /// Counts of a host's links so far.
     ///
     /// # Panics
     ///
@@ -207,26 +201,25 @@ impl<P: Clone> Switch<P> {
         SwitchCounts { up, down }
     }
 
-    /// How many hosts there are.
+    /// Number of hosts.
     pub fn hosts(&self) -> usize {
         self.pairs.hosts
     }
 
-    /// The delay from one host to another in an empty network, by the links' delays now and without
-    /// jitter.
+    /// Present delay from one host to another in an empty network, without jitter.
     ///
     /// # Panics
     ///
-    /// If the host does not exist.
+    /// If a host does not exist.
     pub fn base_delay(&self, from: HostId, to: HostId) -> Duration {
         let links = [up(from), down(to)].map(|link| self.links[link].base_delay());
         links[0] + self.pairs.get(from, to) + links[1]
     }
 
-    /// Lets the link whose time is next do what is due, at its own time.
+    /// Processes the next link's timeout, at its own time.
     fn wake(&mut self) {
         let Some(Reverse((at, link))) = self.wakes.pop() else { return };
-        // An older entry of a link that has been armed for an earlier time has nothing to do.
+        // Skip an old entry of a link that was armed for an earlier time.
         if self.armed[link] == Some(at) {
             self.armed[link] = None;
             self.links[link].handle_timeout(at);
@@ -234,7 +227,7 @@ impl<P: Clone> Switch<P> {
         }
     }
 
-    /// A packet comes to the receiver's down link.
+    /// A packet enters the receiver's down link.
     fn enter_down(&mut self, addressed: Addressed<P>, now: Duration) {
         let link = down(addressed.to);
         let bytes = addressed.bytes;
@@ -242,7 +235,7 @@ impl<P: Clone> Switch<P> {
         self.collect(link);
     }
 
-    /// Takes what a link has to say, and arms it.
+    /// Takes a link's results and arms it.
     fn collect(&mut self, link: usize) {
         while let Some(output) = self.links[link].poll_output() {
             let Output::Arrives { packet: addressed, at } = output else { continue };
@@ -255,7 +248,7 @@ impl<P: Clone> Switch<P> {
         self.arm(link);
     }
 
-    /// Sees to it that a link is woken in time.
+    /// Schedules a link's next timeout.
     fn arm(&mut self, link: usize) {
         let Some(at) = self.links[link].poll_timeout() else { return };
         if self.armed[link].is_none_or(|armed| at < armed) {
@@ -265,18 +258,18 @@ impl<P: Clone> Switch<P> {
     }
 }
 
-/// The number of a host's up link.
+/// Index of a host's up link.
 fn up(host: HostId) -> usize {
     host.0 * 2
 }
 
-/// The number of a host's down link.
+/// Index of a host's down link.
 fn down(host: HostId) -> usize {
     host.0 * 2 + 1
 }
 
 impl<P> Ord for Flight<P> {
-    /// The earliest is the greatest, so that it comes out of a heap first.
+    /// Reversed, so that the heap's first is the earliest.
     fn cmp(&self, other: &Self) -> Ordering {
         (other.due, other.number).cmp(&(self.due, self.number))
     }
@@ -351,7 +344,7 @@ mod tests {
     }
 
     proptest! {
-        /// How late one asks changes nothing of what arrives when.
+        /// Late calls do not change times of arrival.
         #[test]
         fn asking_late_changes_nothing(
             packets in proptest::collection::vec((0usize..3, 0usize..3, 0u64..5, 40u32..1500), 1..80),

@@ -1,4 +1,4 @@
-//! What of a link changes when.
+//! Changes of a link over time.
 
 use std::time::Duration;
 
@@ -8,53 +8,53 @@ use super::loss::Loss;
 use super::queue::QueueLimit;
 use super::rate::Rate;
 
-/// Changes of a link in their order, once or repeatedly.
+/// Changes of a link in order of time, once or repeated.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Timetable {
-    /// By time, none after the period's end.
+    /// By time, none after the period.
     changes: Vec<Change>,
-    /// After this time it begins again.
+    /// Period after which the changes repeat.
     period: Option<Duration>,
 }
 
-/// The changes at one moment; `None` leaves a value as it is.
+/// Changes at one moment; `None` keeps a value.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Change {
-    /// When, since the link's first moment or the period's beginning.
+    /// Time since the link's start or the period's.
     pub at: Duration,
-    /// Another rate; a trace begins at this moment.
+    /// New rate; a trace starts at this moment.
     pub rate: Option<Rate>,
-    /// Another limit of the queue; packets that wait already stay.
+    /// New queue limit; packets that wait already stay.
     pub queue: Option<QueueLimit>,
-    /// CoDel from now on, in its first state, or off.
+    /// Switches CoDel on, in its initial state, or off.
     pub codel: Option<Option<CoDel>>,
-    /// Another loss, in its good state.
+    /// New loss model, in its good state.
     pub loss: Option<Loss>,
-    /// What every packet takes that leaves the queue from now on.
+    /// New base delay, of packets that leave the queue from now on.
     pub delay: Option<Duration>,
-    /// The random delay that is added to it.
+    /// New jitter.
     pub jitter: Option<Jitter>,
-    /// Whether a packet may overtake those before it.
+    /// Whether packets may overtake earlier ones.
     pub overtaking: Option<bool>,
-    /// Another chance that a packet arrives twice.
+    /// New probability of duplicates.
     pub duplicate: Option<f64>,
-    /// Other packets come late.
+    /// New reordering.
     pub reorder: Option<Reorder>,
-    /// For some time nothing leaves the queue.
+    /// Interruption.
     pub cut: Option<Cut>,
 }
 
-/// A gap in a link, as when a phone changes its cell.
+/// Interruption of a link, such as the handover of a phone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cut {
-    /// How long nothing leaves. What comes meanwhile waits in the queue.
+    /// Time for which nothing leaves the queue. Packets that arrive meanwhile wait.
     pub gap: Duration,
-    /// Whether what waits at the gap's beginning is kept, the packet that was just leaving too.
+    /// Whether waiting packets are kept at the start of the gap, including the one being sent.
     pub keeps_queue: bool,
 }
 
 impl Timetable {
-    /// Puts changes into their order. `None` if a period is zero or ends before a change.
+    /// Sorts changes. `None` if the period is zero or ends before a change.
     pub fn new(mut changes: Vec<Change>, period: Option<Duration>) -> Option<Self> {
         changes.sort_by_key(|change| change.at);
         let last = changes.last().map_or(Duration::ZERO, |change| change.at);
@@ -64,7 +64,7 @@ impl Timetable {
         }
     }
 
-    /// Change `index`, counted through all periods from 0, and when it is.
+    /// Change number `index`, counted from 0 through all periods, with its time.
     pub(crate) fn change(&self, index: usize) -> Option<(Duration, &Change)> {
         let len = self.changes.len();
         let round = index.checked_div(len)?;
@@ -78,12 +78,12 @@ impl Timetable {
         }
     }
 
-    /// Has no rate change.
+    /// Removes all changes of the rate.
     pub fn keep_rate(&mut self) {
         self.changes.iter_mut().for_each(|change| change.rate = None);
     }
 
-    /// Whether nothing ever changes.
+    /// Whether there are no changes.
     pub fn is_empty(&self) -> bool {
         self.changes.is_empty()
     }

@@ -1,60 +1,59 @@
-//! Traces of a link's rate in Mahimahi's format.
+//! Rate traces in Mahimahi's format.
 //!
-//! A line is a whole number of milliseconds since the trace's beginning, and stands for one
-//! opportunity to send [`OPPORTUNITY_BYTES`]. Lines rise or stay the same. After its last line a
-//! trace begins again: the last line's time is its period. Empty lines and lines that begin with
-//! `#` are left out.
+//! Each line is the time of one opportunity to send [`OPPORTUNITY_BYTES`], in whole milliseconds
+//! since the trace's start, not less than the line before. A trace repeats: the last line is its
+//! period. Empty lines and lines that begin with `#` are ignored.
 
 use std::time::Duration;
 
 use ff_proto::units::BytesPerSec;
 
-/// What one line lets pass, in bytes of IP packets.
+/// Capacity of one line, in bytes of IP packets.
 pub const OPPORTUNITY_BYTES: u32 = 1500;
 
-/// The longest trace that is taken: a month. Beyond it a time is a mistake, such as microseconds.
+/// Longest accepted trace: a month. Longer times are mistakes, such as microseconds.
 const MAX_PERIOD_MS: u64 = 31 * 86_400 * 1000;
 
-/// The opportunities of a link, repeated.
+/// Opportunities of a link, repeated.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trace {
-    /// When opportunities are, in ms since the period's beginning; not empty, never falling.
+    /// Times of opportunities in ms since the period's start; not empty, not descending.
     at_ms: Vec<u64>,
-    /// The time of the last opportunity, above zero.
+    /// Time of the last opportunity; above zero.
     period_ms: u64,
 }
 
-/// Why a text is not a trace.
+/// Error in a trace.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TraceError {
-    /// A line is not a number of milliseconds.
+    /// A line is not a whole number of milliseconds.
     #[error(
         "line {line}: {text:?} is not a whole number of milliseconds from 0 to {MAX_PERIOD_MS} \
          (a month); each line is the time of one {OPPORTUNITY_BYTES}-byte opportunity"
     )]
     NotATime {
-        /// Which line, from 1.
+        /// Number of the line, from 1.
         line: usize,
-        /// The beginning of it.
+        /// Beginning of the line.
         text: String,
     },
-    /// A line is earlier than the one before.
+    /// A line is earlier than the line before it.
     #[error("line {line}: {at_ms} ms comes after {before_ms} ms; times must not decrease")]
     Falls {
-        /// Which line, from 1.
+        /// Number of the line, from 1.
         line: usize,
         /// Its time.
         at_ms: u64,
-        /// The time of the line before.
+        /// Time of the line before.
         before_ms: u64,
     },
-    /// The trace has no time above zero.
+    /// No time is above zero.
     #[error("no line has a time above 0 ms, so the length of the trace is unknown")]
     NoPeriod,
 }
 
 impl Trace {
-    /// Reads a trace's text.
+    /// Parses a trace.
     pub fn parse(text: &str) -> Result<Self, TraceError> {
         let mut at_ms: Vec<u64> = Vec::new();
         for (index, text) in text.lines().enumerate() {
@@ -79,26 +78,26 @@ impl Trace {
         }
     }
 
-    /// How long it is until it begins again.
+    /// Time after which the trace repeats.
     pub fn period(&self) -> Duration {
         Duration::from_millis(self.period_ms)
     }
 
-    /// What passes in a second, over a whole period.
+    /// Mean rate over a period.
     pub fn mean_rate(&self) -> BytesPerSec {
         let bytes = u128::from(OPPORTUNITY_BYTES) * self.at_ms.len() as u128;
         let rate = bytes * 1000 / u128::from(self.period_ms);
         BytesPerSec::new(u64::try_from(rate).unwrap_or(u64::MAX).max(1))
     }
 
-    /// When opportunity `index` is, counted through all repetitions from 0.
+    /// Time of opportunity `index`, counted from 0 through all periods.
     pub(super) fn time_of(&self, index: u64) -> Duration {
         let lines = self.at_ms.len() as u64;
         let line = usize::try_from(index % lines).unwrap_or(0);
         Duration::from_millis((index / lines).saturating_mul(self.period_ms) + self.at_ms[line])
     }
 
-    /// The first opportunity that is not before `time`.
+    /// Index of the first opportunity not before `time`.
     pub(super) fn first_at(&self, time: Duration) -> u64 {
         let period = self.period().as_nanos();
         let round = time.as_nanos() / period;
@@ -106,7 +105,7 @@ impl Trace {
         let line = self.at_ms.partition_point(|&at| u128::from(at) * 1_000_000 < into);
         let lines = self.at_ms.len() as u64;
         let index = u64::try_from(round).unwrap_or(u64::MAX).saturating_mul(lines) + line as u64;
-        // The round before ends when this one begins.
+        // At the boundary the previous period's last opportunity is first.
         match into {
             0 if round > 0 => {
                 let last = self.at_ms.partition_point(|&at| at < self.period_ms);

@@ -1,9 +1,9 @@
-//! Cores that do not sleep.
+//! Keeps cores from sleeping.
 //!
-//! A packet that crosses an idle network finds each core asleep that it comes to: to wake one takes
-//! some tens of microseconds, in a virtual machine most of all, and a round trip over three relays
-//! wakes one some twenty times. That time is nobody's delay. Here each core has a thread that runs
-//! only where nobody else of this session and control group wants to (SCHED_IDLE).
+//! A packet that crosses an idle network wakes each core that it comes to. That takes some tens of
+//! microseconds, most in a virtual machine, and a round trip over three relays does it about twenty
+//! times, which is not a delay of the network. So each core gets a thread that runs only when no
+//! other thread of this session and control group wants to (SCHED_IDLE).
 //!
 //! Decisions: doc/decisions.md, "Cores are kept awake".
 
@@ -17,19 +17,18 @@ use thread_priority::{
     set_thread_priority_and_policy, thread_native_id,
 };
 
-/// The threads that keep this process' cores awake, until it is dropped.
+/// Threads that keep this process's cores awake until dropped.
 #[derive(Debug)]
 pub(crate) struct Awake {
-    /// Whether they are to end.
     is_over: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
 }
 
 impl Awake {
-    /// Keeps the cores awake that this process may run on.
+    /// Starts a thread on each core that this process may use.
     ///
     /// # Errors
-    /// Starts it; the error is the system's.
+    /// The system's error if a thread cannot start.
     pub(crate) fn start() -> Result<Self, String> {
         let cores =
             sched_getaffinity(None).map_err(|error| format!("cores are not known: {error}"))?;
@@ -40,13 +39,13 @@ impl Awake {
         Ok(awake)
     }
 
-    /// Keeps one more awake.
+    /// Keeps one more core awake.
     fn add(&mut self, core: usize) -> Result<(), String> {
         let is_over = Arc::clone(&self.is_over);
         let (told, tell) = std::sync::mpsc::sync_channel(1);
         let thread = thread::Builder::new().name("awake".to_owned()).spawn(move || {
             let is_idle = give_way(core);
-            // A thread that takes time from others may not run.
+            // A thread without SCHED_IDLE would take time from others.
             let may_run = is_idle.is_ok();
             let _ = told.send(is_idle);
             while may_run && !is_over.load(Ordering::Relaxed) {
@@ -58,7 +57,7 @@ impl Awake {
     }
 }
 
-/// Has the calling thread run on this core alone, and only when nobody else wants to.
+/// Pins the calling thread to a core and gives it the lowest priority (SCHED_IDLE).
 fn give_way(core: usize) -> Result<(), String> {
     let policy = ThreadSchedulePolicy::Normal(NormalThreadSchedulePolicy::Idle);
     set_thread_priority_and_policy(thread_native_id(), ThreadPriority::Min, policy)
@@ -72,7 +71,7 @@ impl Drop for Awake {
     fn drop(&mut self) {
         self.is_over.store(true, Ordering::Relaxed);
         for thread in self.threads.drain(..) {
-            // One that has panicked is over, too.
+            // A thread that panicked has ended too.
             let _ = thread.join();
         }
     }
@@ -91,8 +90,8 @@ mod tests {
         assert_eq!(awake.threads.len(), cores);
         let tasks = || {
             let tasks = std::fs::read_dir("/proc/self/task").expect("threads").flatten();
-            // The name, in brackets, is followed by the rest of proc_pid_stat(5); the policy is its
-            // 41st field.
+            // The name in parentheses is followed by the rest of proc_pid_stat(5); the policy is
+            // its field 41.
             let stats =
                 tasks.filter_map(|task| std::fs::read_to_string(task.path().join("stat")).ok());
             let awake = stats.filter(|stat| stat.contains("(awake)"));
@@ -102,7 +101,7 @@ mod tests {
         // SCHED_IDLE is 5.
         assert_eq!(found, vec![Some("5".to_owned()); cores]);
         drop(awake);
-        // A thread that was waited for may still be listed for a moment.
+        // A joined thread may still be listed for a moment.
         let deadline = Instant::now() + Duration::from_secs(120);
         while !tasks().is_empty() {
             assert!(Instant::now() < deadline, "{:?} are left", tasks());

@@ -1,18 +1,17 @@
 //! The thread that moves packets between TUN devices and the [`Switch`].
 //!
-//! It reads what hosts send, hands it to the switch with the time, writes what is due, and sleeps
-//! until something more is due or sent. What is due has its own time inside the switch, so lateness
+//! It reads packets that hosts send, gives them to the switch with the time, writes packets that
+//! are due, and sleeps until more are due or sent. Times inside the switch are exact, so lateness
 //! does not add up from link to link.
 //!
-//! To sleep and wake costs more than to move a packet: in a virtual machine 15 µs of CPU time
-//! against 5. So while there is much to do the thread works in rounds, and what comes meanwhile
-//! waits for the next; who sends now and then is served at once.
+//! To sleep and wake costs more than to move a packet: 15 µs of CPU time against 5 in a virtual
+//! machine. So under load the thread works in rounds, and packets that arrive meanwhile wait for
+//! the next round; a packet now and then is served at once.
 //!
-//! When a packet was sent nobody tells it: it waits in its device until the thread reads it. It was
-//! sent after the thread had seen nothing there, so it has waited since then at most; what of that
-//! exceeds a round, and the time for which its link was busy, is in its lateness. After a sleep
-//! until something comes that time says nothing, and the time since something was due counts, if
-//! that is what the thread was to wake for.
+//! Nothing tells the thread when a packet was sent. It waits in its device until it is read, at
+//! most since the thread last found the device empty. The part of that time beyond a round and
+//! beyond the time for which the link was busy counts as lateness. After a sleep until a packet
+//! comes, the time since a timer was due counts instead, if the thread was to wake for it.
 
 use std::collections::HashMap;
 use std::io;
@@ -35,82 +34,80 @@ use super::priority::{Priority, become_real_time};
 use super::tun::{MTU_BYTES, QUEUE_PACKETS, Tun, destination};
 use crate::link::{HostId, Switch, SwitchCounts};
 
-/// A packet of IP under way.
+/// An IP packet in flight.
 #[derive(Clone, Debug)]
 pub(super) struct Packet {
     bytes: Box<[u8]>,
-    /// By how much longer it was in the sender's device than a round, and than its link was busy,
-    /// at most.
+    /// Upper bound of its time in the sender's device, less a round and the time for which its link
+    /// was busy.
     waited: Duration,
 }
 
-/// No time to wait.
 const AT_ONCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 
-/// How many packets are read from a device before due packets are written. Reading one takes about
-/// 1 µs.
+/// Packets read from a device before due packets are written. Reading one takes about 1 µs.
 const READ_AT_ONCE: usize = 64;
 
-/// So often devices are read after one look: all that one had then have been read.
+/// Reads of each device after one poll; enough for all packets that it held then.
 const TURNS: usize = QUEUE_PACKETS.div_ceil(READ_AT_ONCE);
 
-/// The length of a round while there is much to do: what a packet may be late by for that reason.
-/// Five packets of 1,500 bytes come in it at 300 Mbit/s.
+/// Length of a round under load, and so a packet's lateness due to rounds. At 300 Mbit/s, five
+/// packets of 1,500 bytes arrive in it.
 const ROUND: Duration = Duration::from_micros(200);
 
-/// The events of a wait; more hosts than that are served in the next round.
+/// Events per poll; further hosts are served in the next round.
 const EVENTS: usize = 64;
 
-/// The event of the timer, and that of the end. Others are hosts.
+/// Epoll data of the timer and of the stop signal; other values are hosts.
 const TIMER: u64 = u64::MAX;
 const STOP: u64 = u64::MAX - 1;
 
-/// Packets by why they did not arrive.
+/// Lost packets by cause.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Drops {
-    /// A queue was full.
+    /// Full queues of links.
     pub queue_full: u64,
-    /// CoDel dropped them.
+    /// CoDel.
     pub codel: u64,
-    /// A link lost them by chance.
+    /// Random loss.
     pub lost: u64,
-    /// A link was cut while they waited.
+    /// Cuts while packets waited.
     pub cut: u64,
-    /// They were for no host of the lab, or no IPv4.
+    /// Not IPv4, or for no host of the lab.
     pub no_such_host: u64,
-    /// Packets that the receiver's device refused.
+    /// Refused by the receiver's device.
     pub device_refused: u64,
-    /// The sender's device overflowed before the emulator had read them. No link has lost these:
-    /// the emulator looked too late, which its lateness says, or somebody sent more in a round than
-    /// the device holds (10,240 packets).
+    /// Dropped by the sender's device before the emulator read them, not by a link: either the
+    /// emulator was late, which its lateness shows, or more packets were sent in a round than the
+    /// device holds (10,240).
     pub device_overflowed: u64,
 }
 
-/// The report of a run of the emulator.
+/// Report on a run of the emulator.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Report {
     /// Whether the thread had SCHED_FIFO.
     pub is_real_time: bool,
-    /// Why not.
+    /// The system's error if it had not.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub not_real_time_because: Option<String>,
     /// Packets that arrived.
     pub delivered_packets: u64,
-    /// Their bytes, with IP's.
+    /// Their bytes, including IP headers.
     pub delivered_bytes: u64,
-    /// How late these were: by how much they were read later than in rounds, at most, and left
-    /// later than due.
+    /// Lateness of these packets: time unread beyond a round, at most, plus time after they were
+    /// due.
     pub lateness: LatenessReport,
-    /// What did not arrive.
+    /// Packets lost.
     pub drops: Drops,
-    /// By host, in their order.
+    /// Counts of each host's links, in order of the hosts.
     pub hosts: Vec<SwitchCounts>,
-    /// CPU time of the thread, in seconds. What the receivers' kernels do with a packet is in it.
+    /// CPU time of the thread in seconds, including the receivers' kernel work on a packet.
     pub cpu_s: f64,
 }
 
 impl Report {
-    /// The share of what was sent that overflowed devices; 0 if nothing was sent.
+    /// Share of sent packets that overflowed devices; 0 if none were sent.
     #[expect(clippy::cast_precision_loss, reason = "a figure to print")]
     pub fn overflowed_share(&self) -> f64 {
         let read: u64 = self.hosts.iter().map(|host| host.up.packets).sum();
@@ -118,23 +115,23 @@ impl Report {
         unread as f64 / (read + unread).max(1) as f64
     }
 
-    /// CPU seconds for 10^9 bytes that arrived; `None` if none did.
+    /// CPU seconds per 10^9 bytes that arrived; `None` if none did.
     #[expect(clippy::cast_precision_loss, reason = "a figure to print")]
     pub fn cpu_s_per_gb(&self) -> Option<f64> {
         (self.delivered_bytes > 0).then(|| self.cpu_s / (self.delivered_bytes as f64 / 1e9))
     }
 }
 
-/// The thread at work; [`Running::stop`] ends it, and so does dropping it.
+/// The running thread; [`Running::stop`] or dropping it ends the thread.
 #[derive(Debug)]
 pub(super) struct Running {
-    /// Ends the thread when written to.
+    /// A write to it ends the thread.
     stop: OwnedFd,
     thread: Option<JoinHandle<io::Result<Report>>>,
 }
 
 impl Running {
-    /// Starts a thread that joins devices, one a host, in the order of the switch's hosts.
+    /// Starts a thread that joins the devices, one for each host of the switch in order.
     pub(super) fn start(switch: Switch<Packet>, tuns: Vec<Tun>) -> io::Result<Self> {
         let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let driver = Driver::new(switch, tuns, &stop)?;
@@ -143,7 +140,7 @@ impl Running {
         Ok(Self { stop, thread: Some(thread) })
     }
 
-    /// Ends the thread; what is under way is lost.
+    /// Ends the thread; packets in flight are lost.
     pub(super) fn stop(mut self) -> io::Result<Report> {
         self.end().unwrap_or_else(|| Err(io::Error::other("it ended earlier")))
     }
@@ -164,31 +161,26 @@ impl Drop for Running {
     }
 }
 
-/// The thread's data.
 struct Driver {
-    /// All links.
     switch: Switch<Packet>,
-    /// A device a host.
+    /// One device per host.
     tuns: Vec<Tun>,
-    /// Hosts by address.
     hosts: HashMap<Ipv4Addr, HostId>,
-    /// The descriptors that are waited for.
     epoll: OwnedFd,
-    /// Wakes at the time of what is due next.
+    /// Wakes the thread when the next packet is due.
     timer: OwnedFd,
-    /// The time that the timer is set to.
+    /// Time to which the timer is set.
     armed: Option<Duration>,
-    /// The switch's zero.
+    /// Time zero of the switch.
     start: Instant,
-    /// The packets that were sent before this time have been read.
+    /// Packets sent before this time have been read.
     read_until: Duration,
-    /// The same of each host.
+    /// `read_until` of each host.
     host_until: Vec<Duration>,
-    /// How late packets were.
     lateness: Lateness,
-    /// What arrived: packets, bytes.
+    /// Packets and bytes that arrived.
     delivered: (u64, u64),
-    /// What did not, as far as the links do not know it.
+    /// Drops outside the links.
     drops: Drops,
 }
 
@@ -221,7 +213,7 @@ impl Driver {
         })
     }
 
-    /// Moves packets until it is told to stop.
+    /// Moves packets until stopped.
     fn run(mut self) -> io::Result<Report> {
         let real_time = become_real_time(Priority::Emulator);
         let mut ready = Vec::with_capacity(EVENTS);
@@ -237,7 +229,7 @@ impl Driver {
             }
             ready.retain(|event| ![STOP, TIMER].contains(event));
             let moved = self.serve(&ready, since)?;
-            // After a nap it looks once without waiting, and waits if there was nothing.
+            // After a round under load, poll once without blocking, and block if nothing was there.
             let naps = moved > 0 && begin - last < 2 * ROUND;
             if naps {
                 thread::sleep((begin + ROUND).saturating_sub(self.start.elapsed()));
@@ -249,7 +241,7 @@ impl Driver {
         }
     }
 
-    /// Reads what these hosts have sent, in turns, and writes what is due; how many packets.
+    /// Reads these hosts' packets in turns and writes due packets; returns the number moved.
     fn serve(&mut self, hosts: &[u64], since: Duration) -> io::Result<usize> {
         let mut moved = 0;
         for _ in 0..TURNS {
@@ -267,7 +259,7 @@ impl Driver {
         Ok(moved)
     }
 
-    /// Writes what is due; how many packets.
+    /// Writes due packets and returns their number.
     fn deliver(&mut self) -> usize {
         let mut moved = 0;
         while let Some(delivery) = self.switch.poll_delivery(self.start.elapsed()) {
@@ -286,17 +278,18 @@ impl Driver {
         moved
     }
 
-    /// Looks what was sent; if that is nothing and it may block, sleeps until something is due or
-    /// sent. Since when what it has found may have been there.
+    /// Polls for sent packets; if there are none and it may block, sleeps until a packet is due or
+    /// sent. Returns the earliest time since which the packets found may have waited.
     ///
-    /// It always looks before it sleeps: what comes in a sleep has not waited since before it.
+    /// It always polls before it sleeps, so a packet that arrives in a sleep has not waited since
+    /// before it.
     fn wait(&mut self, ready: &mut Vec<u64>, blocks: bool) -> io::Result<Duration> {
         ready.clear();
         let (since, looked) = (self.read_until, self.start.elapsed());
         if !self.look(ready, Some(&AT_ONCE))? {
             return Ok(since);
         }
-        // More devices may have packets than there is room for.
+        // More devices than fit into the events may have packets.
         if ready.len() < EVENTS {
             self.read_until = looked;
         }
@@ -307,8 +300,7 @@ impl Driver {
             self.arm(due)?;
         }
         if !self.look(ready, None)? {
-            // Somebody has stopped the process for a while, and what was sent meanwhile is in the
-            // next look.
+            // The process was stopped for a while; the next poll finds packets sent meanwhile.
             return Ok(looked);
         }
         let woken = self.start.elapsed();
@@ -318,8 +310,7 @@ impl Driver {
         Ok(self.armed.map_or(woken, |due| due.clamp(looked, woken)))
     }
 
-    /// Looks what was sent and whether the time has come, so long at most; whether nothing
-    /// interrupted it.
+    /// Polls devices and timer for at most `time`; false if a signal interrupted it.
     fn look(&self, ready: &mut Vec<u64>, time: Option<&Timespec>) -> io::Result<bool> {
         let mut events = [MaybeUninit::<epoll::Event>::uninit(); EVENTS];
         match epoll::wait(&self.epoll, &mut events, time) {
@@ -332,17 +323,17 @@ impl Driver {
 
     /// Sets the timer to a time of the switch.
     fn arm(&mut self, due: Duration) -> io::Result<()> {
-        // Zero would switch it off.
+        // Zero would switch the timer off.
         let left = due.saturating_sub(self.start.elapsed()).max(Duration::from_nanos(1));
         let value = Timespec::try_from(left).map_err(io::Error::other)?;
-        // Without an interval it wakes once.
+        // Without an interval the timer fires once.
         let setting = Itimerspec { it_interval: AT_ONCE, it_value: value };
         timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &setting)?;
         self.armed = Some(due);
         Ok(())
     }
 
-    /// Takes what a host has sent, which may have waited since this time; how many packets.
+    /// Reads a host's packets, which may have waited since `since`; returns their number.
     fn read(&mut self, host: usize, since: Duration) -> io::Result<usize> {
         let mut buffer = [0; MTU_BYTES];
         let since = since.max(self.host_until[host]);
@@ -369,7 +360,6 @@ impl Driver {
         Ok(READ_AT_ONCE)
     }
 
-    /// Sums up.
     fn report(&self, not_real_time_because: Option<String>) -> Report {
         let hosts = || (0..self.switch.hosts()).map(HostId);
         let pairs = hosts().flat_map(|from| hosts().map(move |to| (from, to)));

@@ -1,4 +1,4 @@
-//! Namespaces and the emulator between them, from a plan.
+//! Creates namespaces and starts the emulator between them, from a plan.
 
 use std::io;
 use std::net::Ipv4Addr;
@@ -12,66 +12,64 @@ use crate::leftovers::remove_leftovers;
 use crate::link::{Direction, PairDelays, Switch};
 use crate::quota;
 
-/// The device in each namespace.
+/// Name of the device in each namespace.
 const DEVICE: &str = "lab0";
 
-/// The device of a host that is this machine itself: this and the third number of its address.
+/// Prefix of the device of a host that is this machine; the third number of its address follows.
 const OUTER_DEVICE: &str = "fflab";
 
-/// Where a host is.
+/// Location of a host.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum HostPlace {
-    /// In a network namespace of its own.
+    /// Its own network namespace.
     #[default]
     Namespace,
-    /// Where this process is. Other labs may be there too, so the third number of the address must
-    /// differ.
+    /// The namespace of this process. Other labs may be there too, so the third number of the
+    /// address must differ.
     Here,
 }
 
 /// A host of a lab.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HostPlan {
-    /// Its name in messages.
+    /// Name in messages.
     pub name: String,
-    /// Where it is.
+    /// Location.
     pub place: HostPlace,
-    /// Its address.
+    /// Address.
     pub address: Ipv4Addr,
-    /// From the host to the others.
+    /// Link from the host to others.
     pub up: Direction,
-    /// From the others to the host.
+    /// Link from others to the host.
     pub down: Direction,
 }
 
-/// A lab's hosts and what is between them.
+/// Hosts of a lab, with links and delays between them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct EmulationPlan {
     /// The hosts.
     pub hosts: Vec<HostPlan>,
-    /// One-way delays between their access links.
+    /// One-way delays between access links.
     pub pairs: PairDelays,
-    /// The bits that the addresses of all hosts have in common; by this prefix they reach each
-    /// other.
+    /// Length of the prefix that all hosts' addresses share, by which they reach each other.
     pub prefix_bits: u8,
-    /// TCP's congestion control, such as "cubic": of namespaces, and of what this machine sends to
-    /// its neighbours here. A program may ask for another one.
+    /// TCP congestion control, such as "cubic", in namespaces and for what this machine sends to
+    /// its neighbours in the lab. A program may choose another.
     pub congestion_control: String,
-    /// Where all chance comes from.
+    /// Random seed.
     pub seed: u64,
 }
 
-/// Hosts that are joined, until this value ends.
+/// Joined hosts; dropping it ends the lab.
 #[derive(Debug)]
 pub struct Emulation {
-    /// A namespace a host and its device, in their order.
+    /// Namespace and device name by host.
     namespaces: Vec<(Namespace, String)>,
-    /// The emulator.
     running: Mutex<Option<Running>>,
 }
 
 impl Emulation {
-    /// Makes a namespace for each host and starts the emulator. Needs root.
+    /// Creates a namespace for each host and starts the emulator. Needs root.
     pub fn start(plan: &EmulationPlan) -> Result<Self> {
         remove_leftovers();
         quota::remove_left();
@@ -98,7 +96,7 @@ impl Emulation {
         Ok(Self { namespaces, running: Mutex::new(Some(running)) })
     }
 
-    /// The namespace of a host, by its place in the plan.
+    /// Namespace of a host, by its index in the plan.
     ///
     /// # Panics
     ///
@@ -107,10 +105,10 @@ impl Emulation {
         &self.namespaces[host].0
     }
 
-    /// Ends the emulator and says what it came to.
+    /// Ends the emulator and returns its report.
     ///
     /// # Errors
-    /// When it has been ended before, or failed.
+    /// If it has already ended, or failed.
     pub fn stop(&self) -> Result<Report> {
         let running = self.running.lock().unwrap_or_else(PoisonError::into_inner).take();
         let ended = || Error::Misuse("the emulator has already ended".to_owned());
@@ -124,12 +122,12 @@ impl Emulation {
     }
 }
 
-/// The name of the device of a host that is this machine itself.
+/// Device name of a host that is this machine.
 fn outer_device(address: Ipv4Addr) -> String {
     format!("{OUTER_DEVICE}{}", address.octets()[2])
 }
 
-/// Why a device cannot be made.
+/// Error of a device that cannot be created.
 fn no_device(host: &str, device: &str, error: io::Error) -> Error {
     match error.kind() {
         io::ErrorKind::PermissionDenied => Error::NotRoot,

@@ -1,67 +1,65 @@
-//! How late packets were, and whether a run counts.
+//! Lateness of packets, and whether it makes a run invalid.
 //!
-//! A packet's lateness is the time by which it left later than due, and the time by which it may
-//! have waited unread in the sender's device beyond a round of 0.2 ms. Of the latter only the most
-//! is known, when the emulator had seen nothing there.
+//! A packet's lateness is the time by which it left later than due, plus the time by which it may
+//! have waited unread in the sender's device beyond a round of 0.2 ms. Of the latter only an upper
+//! bound is known: since when the emulator last found the device empty.
 //!
-//! A packet that a device has dropped has no lateness, and marks no run by itself. If the emulator
-//! was held up, those that the device kept have waited as long and mark it; if somebody sent more
-//! at once than the device holds, that would be lost at any network card as well. It is counted,
-//! and said at the end, because no link was set to lose it.
+//! A packet that a device drops has no lateness and does not make a run invalid. If the emulator
+//! was delayed, packets that the device kept have waited as long and make it invalid; if a host
+//! sent more at once than the device holds, a network card would drop it too. Such drops are
+//! counted and reported, because no link was set to lose these packets.
 
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
-/// Below this a run's lateness at p99 is never too much.
+/// A p99 of a run up to this is always accepted.
 const ACCEPTED: Duration = Duration::from_millis(1);
 
-/// As a share of the one-way delay, what is accepted too.
+/// Share of the one-way delay up to which a p99 is accepted too.
 const ACCEPTED_SHARE: f64 = 0.02;
 
-/// The greatest lateness that is told apart.
+/// Largest lateness recorded.
 const MAX: Duration = Duration::from_secs(60);
 
-/// Counts how late packets were.
+/// Histogram of packets' lateness.
 #[derive(Debug)]
 pub(crate) struct Lateness {
-    /// In ns, to three digits.
+    /// In ns, with three significant digits.
     histogram: Histogram<u64>,
 }
 
-/// The lateness of a run.
+/// Lateness of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct LatenessReport {
     /// Packets that arrived.
     pub packets: u64,
-    /// The median, in µs.
+    /// Median, in µs.
     pub p50_us: f64,
-    /// What one packet in a hundred exceeds, in µs.
+    /// 99th percentile, in µs.
     pub p99_us: f64,
-    /// The greatest, in µs.
+    /// Maximum, in µs.
     pub max_us: f64,
-    /// What p99 may be, in µs: the greater of 1 ms and 2 % of the shortest one-way delay between
-    /// two hosts.
+    /// Bound of p99, in µs: the greater of 1 ms and 2 % of the shortest one-way delay between two
+    /// hosts.
     pub bound_us: f64,
-    /// Whether p99 is above it: then nothing that was measured in the run counts.
+    /// Whether p99 is above the bound, which makes the run's measurements invalid.
     pub is_too_late: bool,
 }
 
 impl Lateness {
-    /// Nothing counted yet.
     pub(crate) fn new() -> Self {
         let max = nanos(MAX);
         let histogram = Histogram::new_with_bounds(1, max, 3).expect("bounds that may be");
         Self { histogram }
     }
 
-    /// Counts a packet.
     pub(crate) fn record(&mut self, late: Duration) {
         self.histogram.saturating_record(nanos(late).max(1));
     }
 
-    /// Sums up, for a lab whose shortest one-way delay is `one_way`.
+    /// Report for a lab with a shortest one-way delay of `one_way`.
     pub(crate) fn report(&self, one_way: Duration) -> LatenessReport {
         let bound = ACCEPTED.max(one_way.mul_f64(ACCEPTED_SHARE));
         let quantile =
@@ -79,7 +77,6 @@ impl Lateness {
     }
 }
 
-/// A time in ns.
 fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }

@@ -14,21 +14,22 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use crate::error::{Error, Result};
 use crate::leftovers;
 
-/// The network namespace of the calling thread.
+/// Network namespace of the calling thread.
 const OF_THIS_THREAD: &str = "/proc/thread-self/ns/net";
 
-/// A network namespace with a loopback device; it ends with this value and the last process in it.
+/// A network namespace with a loopback device. It ends when this value is dropped and the last
+/// process in it has ended.
 #[derive(Debug)]
 pub struct Namespace {
-    /// Its name in messages.
+    /// Name in messages.
     name: String,
-    /// Keeps it.
+    /// Keeps the namespace alive.
     file: File,
 }
 
 impl Namespace {
-    /// Makes a namespace whose TCP uses a congestion control ("cubic"), instead of what this
-    /// machine happens to have.
+    /// Creates a namespace with this TCP congestion control ("cubic") instead of the machine's
+    /// default.
     pub fn new(name: &str, congestion_control: &str) -> Result<Self> {
         let made = in_a_thread(|| {
             let allowed = Allowed::for_now(congestion_control).map_err(failed(name, "set up"))?;
@@ -37,7 +38,7 @@ impl Namespace {
                 errno => failed(name, "make")(errno.into()),
             })?;
             let chosen = sysctl("ipv4/tcp_congestion_control", congestion_control);
-            // A process that is killed from now on leaves the kernel's list as it was.
+            // From here on, a killed process leaves the kernel's list unchanged.
             drop(allowed);
             chosen.and_then(|()| set_up()).map_err(failed(name, "set up"))?;
             File::open(OF_THIS_THREAD).map_err(failed(name, "keep"))
@@ -45,19 +46,19 @@ impl Namespace {
         Ok(Self { name: name.to_owned(), file: made?? })
     }
 
-    /// The namespace that the calling thread is in.
+    /// The namespace of the calling thread.
     pub fn here(name: &str) -> Result<Self> {
         let file = File::open(OF_THIS_THREAD).map_err(failed(name, "keep"))?;
         Ok(Self { name: name.to_owned(), file })
     }
 
-    /// Its name.
+    /// Name in messages.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Does something in a thread inside. Sockets that it opens stay in the namespace, in whatever
-    /// thread they are used.
+    /// Runs `work` in a thread inside. Sockets that it opens stay in the namespace, whichever
+    /// thread uses them.
     pub fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T> {
         in_a_thread(|| {
             self.enter()?;
@@ -65,27 +66,27 @@ impl Namespace {
         })?
     }
 
-    /// Moves the calling thread inside, for good.
+    /// Moves the calling thread inside permanently.
     pub fn enter(&self) -> Result<()> {
         move_into_link_name_space(self.file.as_fd(), Some(LinkNameSpaceType::Network))
             .map_err(|errno| failed(&self.name, "enter")(errno.into()))
     }
 
-    /// Makes all addresses of a network ("198.18.0.0/15") the namespace's own, as those of
-    /// 127.0.0.0/8 are.
+    /// Makes all addresses of a network ("198.18.0.0/15") local to the namespace, as 127.0.0.0/8
+    /// is.
     pub fn own_network(&self, network: &str) -> Result<()> {
         let route = ["route", "add", "local", network, "dev", "lo"];
         self.run(|| ip(&route))?.map_err(failed(&self.name, "have addresses in"))
     }
 
-    /// Sets the longest packets on the loopback device, in bytes.
+    /// Sets the MTU of the loopback device, in bytes.
     pub fn set_loopback_mtu(&self, mtu: u16) -> Result<()> {
         let link = ["link", "set", "dev", "lo", "mtu", &mtu.to_string()];
         self.run(|| ip(&link))?.map_err(failed(&self.name, "set the loopback of"))
     }
 
-    /// Starts a process from the calling thread, which is inside, with a mark by which it is ended
-    /// if this process cannot do that.
+    /// Starts a process from the calling thread, which must be inside. The process is marked, so
+    /// that others can end it if this process cannot.
     pub fn start(&self, command: &mut Command) -> Result<Child> {
         leftovers::mark(command)?;
         let program = command.get_program().display();
@@ -98,15 +99,14 @@ impl Namespace {
         self.run(|| self.start(command))?
     }
 
-    /// Ends all processes that this one has started inside, and what they have started.
+    /// Ends all processes that this one has started inside, and their descendants.
     pub(crate) fn remove_own(&self) {
         leftovers::remove_own(&self.file);
     }
 
-    /// Has connections between an address and its neighbours within `prefix_bits` bits use a
-    /// congestion control where a program asks for none; all other connections in the namespace
-    /// keep theirs. The setting is part of the route that the kernel has made for the address, and
-    /// goes with it.
+    /// Sets the default congestion control of connections between an address and its neighbours
+    /// within `prefix_bits` bits; other connections in the namespace keep theirs. The setting
+    /// belongs to the kernel's route for the address and goes with it.
     pub(super) fn set_congestion_control(
         &self,
         device: &str,
@@ -125,8 +125,7 @@ impl Namespace {
         self.run(|| ip(&words))?.map_err(failed(&self.name, &what))
     }
 
-    /// A number of the kernel about a device inside: `/proc/net/dev` in the column for packets that
-    /// could not be sent.
+    /// Packets that a device inside could not send, from `/proc/net/dev`.
     pub(super) fn send_drops(&self, device: &str) -> Result<u64> {
         let read = || fs::read_to_string("/proc/thread-self/net/dev");
         let text = self.run(read)?.map_err(failed(&self.name, "read the devices of"))?;
@@ -134,32 +133,32 @@ impl Namespace {
     }
 }
 
-/// The twelfth number after a device's name.
+/// The twelfth number after the device's name.
 fn parse_send_drops(text: &str, device: &str) -> Option<u64> {
     let is_device = |line: &&str| line.trim_start().starts_with(&format!("{device}:"));
     let (_, numbers) = text.lines().find(is_device)?.split_once(':')?;
     numbers.split_whitespace().nth(11)?.parse().ok()
 }
 
-/// Lets namespaces have a congestion control of their own as long as it lives: the kernel may
-/// restrict one to the default of the machine alone. Existing connections do not change. The
-/// process that holds the kernel's list open has it alone.
+/// Allows namespaces their own congestion control while it exists; the kernel may allow only the
+/// machine's default. Existing connections do not change. One process at a time holds the lock on
+/// the kernel's list.
 struct Allowed {
     /// The kernel's list.
     file: File,
-    /// The content before, if it was changed.
+    /// Previous content, if changed.
     before: Option<String>,
 }
 
 impl Allowed {
-    /// From now on. Without the right to do this, or if the kernel does not have this congestion
-    /// control, nothing happens here, and the next step fails.
+    /// Allows it from now on. Without permission, or if the kernel does not have this congestion
+    /// control, it does nothing, and the next step fails.
     fn for_now(congestion_control: &str) -> io::Result<Option<Self>> {
         let Ok(file) = File::options().read(true).write(true).open(ALLOWED) else {
             return Ok(None);
         };
         let failed = |error: io::Error| io::Error::other(format!("{ALLOWED}: {error}"));
-        // Else one lab would take back what another has just asked for.
+        // Otherwise one lab could revert another's change.
         file.lock().map_err(failed)?;
         let list = io::read_to_string(&file).map_err(failed)?;
         if list.split_whitespace().any(|one| one == congestion_control) {
@@ -187,25 +186,25 @@ impl Drop for Allowed {
     }
 }
 
-/// Which congestion controls the kernel lets everybody have.
+/// Congestion controls that the kernel allows to all processes.
 const ALLOWED: &str = "/proc/sys/net/ipv4/tcp_allowed_congestion_control";
 
-/// Sets a number or a name of the network of the calling thread.
+/// Sets a network sysctl of the calling thread's namespace.
 fn sysctl(name: &str, value: &str) -> io::Result<()> {
     let path = format!("/proc/sys/net/{name}");
     fs::write(&path, value).map_err(|error| io::Error::other(format!("{path}: {error}")))
 }
 
-/// Sets up the namespace of the calling thread.
+/// Sets up the calling thread's namespace.
 fn set_up() -> io::Result<()> {
-    // What one connection learns of a path must not change how the next begins.
+    // Connections must not learn from earlier ones on the same path.
     sysctl("ipv4/tcp_no_metrics_save", "1")?;
-    // The emulator knows IPv4 only; a kernel without IPv6 has nothing to switch off.
+    // The emulator handles IPv4 only. A kernel without IPv6 has nothing to switch off.
     let _ = sysctl("ipv6/conf/all/disable_ipv6", "1");
     ip(&["link", "set", "lo", "up"])
 }
 
-/// Sets something of the network of the calling thread.
+/// Runs `ip` in the calling thread's namespace.
 pub(super) fn ip(words: &[&str]) -> io::Result<()> {
     let output = Command::new("ip").args(words).output();
     let output = output
@@ -216,13 +215,13 @@ pub(super) fn ip(words: &[&str]) -> io::Result<()> {
     }
 }
 
-/// Namespaces belong to threads, so what changes one is done in a thread that ends with it.
+/// Runs `work` in a new thread: a namespace belongs to a thread.
 fn in_a_thread<T: Send>(work: impl FnOnce() -> T + Send) -> Result<T> {
     thread::scope(|scope| scope.spawn(work).join())
         .map_err(|_| Error::Misuse("a thread inside a network namespace panicked".to_owned()))
 }
 
-/// Names what was being done with the namespace; for `map_err`.
+/// Adds the operation on the namespace to an error; for `map_err`.
 fn failed(name: &str, what: &str) -> impl FnOnce(io::Error) -> Error {
     Error::io(format!("{what} network namespace {name}"))
 }

@@ -1,24 +1,26 @@
-//! Threads that the scheduler runs before all others.
+//! Real-time priority of threads.
 
 use thread_priority::{
     RealtimeThreadSchedulePolicy, ThreadPriority, ThreadPriorityValue, ThreadSchedulePolicy,
     set_thread_priority_and_policy, thread_native_id,
 };
 
-/// The order of real-time threads.
+/// Order of real-time threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Priority {
     /// The emulator.
     Emulator,
-    /// The threads that measure through it.
+    /// Threads that measure through the emulator.
     Probe,
 }
 
-/// Asks for SCHED_FIFO for the calling thread; what the system said if it refused.
+/// Requests SCHED_FIFO for the calling thread. With both cores busy, the emulator is then about 20
+/// µs late, and otherwise several milliseconds.
 ///
-/// With both cores busy the emulator is then some 20 µs late, and otherwise several milliseconds.
+/// # Errors
+/// The system's error if it refuses.
 pub fn become_real_time(priority: Priority) -> Result<(), String> {
-    // Linux has 1 to 99; threads of the kernel that must not wait have 50 and more.
+    // Linux has 1 to 99; kernel threads that must not wait have 50 and more.
     let value = match priority {
         Priority::Emulator => 40,
         Priority::Probe => 20,

@@ -1,4 +1,4 @@
-//! TUN devices: what a namespace sends comes out here, and what is put in here arrives there.
+//! TUN devices: packets that a namespace sends are read here; packets written here arrive there.
 
 use std::io;
 use std::net::Ipv4Addr;
@@ -8,12 +8,12 @@ use tappers::{AddAddressV4, DeviceState, Interface, linux};
 
 use super::namespace::ip;
 
-/// The greatest IP packet, in bytes.
+/// Largest IP packet, in bytes.
 pub(super) const MTU_BYTES: usize = 1500;
 
-/// What a device holds until the emulator reads it, in packets. A network card tells TCP when it is
-/// full (TCP small queues), a TUN device drops instead, and its usual 500 are less than a relay
-/// writes at once: so it holds what Linux's own queue does (`fq_codel`'s limit, 10,240).
+/// Packets that a device holds until the emulator reads them. A network card stops TCP when it is
+/// full (TCP small queues); a TUN device drops instead, and its usual 500 packets are less than a
+/// relay writes at once. So it holds as much as Linux's own queue (`fq_codel`'s limit, 10,240).
 pub(super) const QUEUE_PACKETS: usize = 10_240;
 
 /// A device with one address, in the namespace of the thread that opened it.
@@ -23,8 +23,8 @@ pub(super) struct Tun {
 }
 
 impl Tun {
-    /// Opens a device of a name that is free, gives it an address whose neighbours are within
-    /// `prefix_bits`, and switches it on. It ends with this value.
+    /// Creates a device of an unused name, gives it an address whose neighbours are within
+    /// `prefix_bits`, and switches it on. Dropping the value removes the device.
     pub(super) fn open(name: &str, address: Ipv4Addr, prefix_bits: u8) -> io::Result<Self> {
         let device = linux::Tun::create_named(Interface::new(name)?)?;
         let mut request = AddAddressV4::new(address);
@@ -41,7 +41,7 @@ impl Tun {
         self.address
     }
 
-    /// A packet that was sent, if there is one; its length.
+    /// Reads a sent packet, if there is one, and returns its length.
     pub(super) fn recv(&self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
         match self.device.recv(buffer) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
@@ -49,7 +49,7 @@ impl Tun {
         }
     }
 
-    /// Lets a packet arrive.
+    /// Delivers a packet.
     pub(super) fn send(&self, packet: &[u8]) -> io::Result<()> {
         self.device.send(packet).map(|_| ())
     }
@@ -61,7 +61,7 @@ impl AsFd for Tun {
     }
 }
 
-/// Where an IPv4 packet is to go; `None` if it is none.
+/// Destination of an IPv4 packet; `None` for other packets.
 pub(super) fn destination(packet: &[u8]) -> Option<Ipv4Addr> {
     // RFC 791 §3.1: the version is in the first four bits, the destination in bytes 16 to 19.
     if packet.first()? >> 4 != 4 {

@@ -1,13 +1,12 @@
-//! Starting a network, one step after the other.
+//! Starts a network, step by step.
 //!
-//! A consensus needs votes, and votes need the relays' descriptors, which come about 2 s after the
-//! relays' start, or later on a busy machine. So the authorities wait until they have all of them,
-//! and then their schedule is changed so that they vote at once.
+//! A consensus needs votes, and votes need the relays' descriptors, which arrive about 2 s after
+//! the relays' start, or later on a busy machine. So the authorities wait for all descriptors; then
+//! their schedule is changed so that they vote at once.
 //!
-//! A tor that looks for a consensus when there is none yet tries again after a time that triples
-//! with each failure, up to half a minute here. So the relays get a SIGHUP when there is one,
-//! which has them start over, and the clients start only then, with the authority's copies of it
-//! and of the microdescriptors.
+//! A tor that finds no consensus tries again after a time that triples with each failure, up to
+//! half a minute here. So when there is a consensus, relays get a SIGHUP, which makes them try at
+//! once. Clients start only then, with copies of the authority's consensus and microdescriptors.
 
 use std::fmt::Write;
 use std::fs;
@@ -34,17 +33,17 @@ use crate::torrc::{self, Common};
 impl NetworkBuilder {
     /// Starts the network and waits until clients can use it.
     ///
-    /// Every node then has a consensus with every relay in it, and every client has built a
+    /// Then every node has a consensus with every relay in it, and every client has built a
     /// circuit. With one authority this takes about 10 s.
     ///
     /// # Errors
-    /// With the end of the log of the node that failed. Everything has been removed then.
+    /// With the end of the log of the node that failed; everything has been removed.
     pub fn start(self) -> Result<Network> {
         self.check()?;
         let mut attempts_left = 2;
         loop {
             match Network::start(&self) {
-                // Somebody took a port between our looking and tor's binding it.
+                // Another process took a port before tor bound it.
                 Err(Error::Exited { log, node, .. })
                     if attempts_left > 0 && log.contains("Address already in use") =>
                 {
@@ -58,7 +57,7 @@ impl NetworkBuilder {
 }
 
 impl Network {
-    /// Starts a network and waits until it is of use.
+    /// Starts a network and waits until it is usable.
     fn start(plan: &NetworkBuilder) -> Result<Self> {
         let begin = Instant::now();
         remove_leftovers();
@@ -67,7 +66,7 @@ impl Network {
             dir.keep();
             tracing::info!("the network's directory is {}", dir.path().display());
         }
-        // From here on, what fails drops the network and with it the processes.
+        // From here on, dropping `network` on failure ends the processes.
         let mut network = Self {
             nodes: Vec::new(),
             arti_relays: Vec::new(),
@@ -92,7 +91,7 @@ impl Network {
         Ok(network)
     }
 
-    /// Makes directories, keys and torrcs.
+    /// Creates directories, keys and torrcs.
     fn add_nodes(&mut self, plan: &NetworkBuilder) -> Result<()> {
         let hosts = self.hosts.clone();
         let hosts = hosts.as_ref();
@@ -151,17 +150,16 @@ impl Network {
         self.configure_last(lines + &joined(&relay.torrc), common)
     }
 
-    /// Writes the torrc of the node that was added last.
+    /// Writes the torrc of the node added last.
     fn configure_last(&self, lines: String, common: &Common) -> Result<()> {
         let Some(node) = self.nodes.last() else { return Ok(()) };
         let text = torrc::common(node.name(), node.ip(), node.data_dir(), common) + &lines;
         let written = fs::write(node.torrc(), text + &joined(&common.extra))
-            // A node that has to ask for these may do so 10 s after it got the consensus.
+            // A node that has to ask for certificates may do so 10 s after it got the consensus.
             .and_then(|()| fs::write(node.data_dir().join("cached-certs"), &common.certificates));
         written.map_err(Error::io(format!("configure {}", node.name())))
     }
 
-    /// Starts authorities and relays.
     fn start_relays(&self) -> Result<()> {
         let nodes = || self.nodes.iter().filter(|node| node.role() != Role::Client);
         nodes().try_for_each(Node::spawn)?;
@@ -183,12 +181,12 @@ impl Network {
         Ok(())
     }
 
-    /// Where the authorities' bandwidth file is.
+    /// Path of the authorities' bandwidth file.
     fn bandwidth_file(&self) -> PathBuf {
         self.dir.path().join("bandwidths")
     }
 
-    /// Writes the authorities' bandwidth file, if relays have bandwidths for it.
+    /// Writes the authorities' bandwidth file if relays have bandwidths for it.
     fn write_bandwidth_file(&self, plan: &NetworkBuilder) -> Result<()> {
         if !plan.has_bandwidth_file() {
             return Ok(());
@@ -205,7 +203,7 @@ impl Network {
         fs::write(&path, text).map_err(Error::io(format!("write {}", path.display())))
     }
 
-    /// Has the authorities vote in some seconds instead of half an hour.
+    /// Makes authorities vote in a few seconds instead of half an hour.
     fn have_authorities_vote(&self, plan: &NetworkBuilder) -> Result<()> {
         let lines = torrc::vote_soon(plan.interval_secs());
         for authority in self.authorities() {
@@ -215,7 +213,7 @@ impl Network {
         Ok(())
     }
 
-    /// Waits for a consensus with all relays, at every authority.
+    /// Waits until every authority has a consensus with all relays.
     fn wait_until_all_relays_are_listed(&self) -> Result<()> {
         for authority in self.authorities() {
             let what = format!("{} had no consensus with all relays", authority.name());
@@ -230,12 +228,11 @@ impl Network {
         Ok(())
     }
 
-    /// Has relays fetch the consensus at once: a SIGHUP makes tor forget that it failed before.
+    /// Makes relays fetch the consensus at once: a SIGHUP resets tor's failures.
     fn have_relays_fetch_it(&self) -> Result<()> {
         self.relays().try_for_each(|relay| relay.signal(Signal::HUP))
     }
 
-    /// Starts the clients and waits until they can build circuits.
     fn start_clients(&self) -> Result<()> {
         let source = &self.nodes[0];
         for client in self.clients() {
@@ -247,13 +244,13 @@ impl Network {
         self.clients().try_for_each(Node::wait_until_bootstrapped)
     }
 
-    /// Waits until every node has a consensus with all relays: relays follow its parameters.
+    /// Waits until every node has a consensus with all relays, whose parameters relays follow.
     fn wait_until_all_nodes_know_all_relays(&self) -> Result<()> {
         for node in &self.nodes {
             let mut control = node.control()?;
             let what = format!("{} had no consensus with all relays", node.name());
             node.wait_until(&what, CONSENSUS_TIMEOUT, || {
-                // A relay that has none yet refuses to answer.
+                // A relay without a consensus refuses to answer.
                 let relays = relay_statuses(&control.getinfo("ns/all").unwrap_or_default());
                 Ok(self.wanted().all(|wanted| is_listed(wanted, &relays)).then_some(()))
             })?;
@@ -261,7 +258,7 @@ impl Network {
         Ok(())
     }
 
-    /// Starts the arti-relays and waits until they have bootstrapped from the authorities.
+    /// Starts the arti-relays and waits until they have bootstrapped.
     fn start_arti_relays(&mut self, plan: &NetworkBuilder) -> Result<()> {
         if plan.arti_relays.is_empty() {
             return Ok(());
@@ -296,7 +293,7 @@ impl Network {
         ArtiRelay::start_in(&plan_of_it, ArtiPlace { name: name.clone(), dir, authorities, ending })
     }
 
-    /// The nodes that must be in a consensus.
+    /// Nodes that must be in the consensus.
     fn wanted(&self) -> impl Iterator<Item = &Node> {
         self.nodes.iter().filter(|node| node.role() != Role::Client)
     }
@@ -307,13 +304,13 @@ impl Network {
     }
 }
 
-/// The ORPort of arti-relays, each of which has its host to itself.
+/// ORPort of arti-relays, each of which is alone on its host.
 const ARTI_OR_PORT: u16 = 9001;
-/// How long it may take until all relays are in a consensus and every node has it.
+/// Longest wait until all relays are in a consensus that every node has.
 const CONSENSUS_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// Makes the authorities and their keys, at the same time: an RSA key of 3072 bits takes about
-/// half a second.
+/// Creates the authorities and their keys in parallel: an RSA key of 3072 bits takes about half a
+/// second.
 fn make_authorities(
     plan: &NetworkBuilder,
     dir: &Path,
@@ -334,17 +331,17 @@ fn make_authorities(
     })
 }
 
-/// Where a node is.
+/// Location and ports of a node.
 struct Place {
     address: Ipv4Addr,
-    /// Its host, if it is not this machine.
+    /// `None` for loopback.
     host: Option<Host>,
-    /// Whether a relay has a SocksPort there.
+    /// Whether a relay also has a SocksPort.
     has_socks_port: bool,
 }
 
 impl Place {
-    /// The place of a node of this name, at an address if one is asked for.
+    /// The location of the node of this name, at `address` if given.
     fn find(hosts: Option<&Hosts>, name: &str, address: Option<Ipv4Addr>) -> Result<Self> {
         let host = hosts.map(|hosts| hosts.host(name)).transpose()?;
         let own = host.as_ref().map_or(Ipv4Addr::LOCALHOST, Host::address);
@@ -352,7 +349,7 @@ impl Place {
     }
 }
 
-/// Makes the hosts, if nodes are to have any.
+/// Starts the hosts if nodes are to have any.
 fn start_hosts(plan: &NetworkBuilder) -> Result<Option<Hosts>> {
     let Some(hosts) = &plan.hosts else { return Ok(None) };
     let authorities = (0..plan.authorities).map(|number| format!("auth{number}"));
@@ -365,7 +362,7 @@ fn start_hosts(plan: &NetworkBuilder) -> Result<Option<Hosts>> {
     Hosts::start(hosts, addresses, nodes).map(Some)
 }
 
-/// Makes a node and its directory.
+/// Creates a node and its directory.
 fn new_node(
     plan: &NetworkBuilder,
     network: &Path,
@@ -388,7 +385,7 @@ fn new_node(
     Ok(Node::new(parts))
 }
 
-/// The lines of the authority that was added last.
+/// Torrc lines of the authority added last.
 fn authority_lines(plan: &NetworkBuilder, nodes: &[Node]) -> String {
     let number = nodes.len() - 1;
     let node = &nodes[number];
@@ -399,12 +396,12 @@ fn authority_lines(plan: &NetworkBuilder, nodes: &[Node]) -> String {
         + &joined(its_own.map(|(_, line)| line))
 }
 
-/// Lines as text.
+/// Joins lines.
 fn joined<'a>(lines: impl IntoIterator<Item = &'a String>) -> String {
     lines.into_iter().map(|line| format!("{line}\n")).collect()
 }
 
-/// Whether a consensus has this node in it as clients need it.
+/// Whether a consensus lists this node as clients need it.
 fn is_listed(node: &Node, relays: &[RelayStatus]) -> bool {
     let fingerprint = node.rsa_fingerprint();
     relays.iter().any(|relay| {
@@ -415,13 +412,13 @@ fn is_listed(node: &Node, relays: &[RelayStatus]) -> bool {
     })
 }
 
-/// The files of an authority with what its clients need to begin.
+/// Files of an authority that its clients need at the start.
 const CLIENT_DOCUMENTS: [&str; 2] = ["cached-microdesc-consensus", "cached-microdescs.new"];
 
-/// Waits until an authority has written what clients need.
+/// Waits until an authority has written the files that clients need.
 ///
-/// An authority can have the full consensus before the one of microdescriptors: each has
-/// signatures of its own, and one that missed them fetches each from another authority.
+/// An authority can have the full consensus before the one of microdescriptors: each has its own
+/// signatures, and an authority that missed some fetches that consensus from another.
 fn wait_for_documents(authority: &Node) -> Result<()> {
     let what = format!("{} did not write {}", authority.name(), CLIENT_DOCUMENTS.join(" and "));
     let is_written = |name: &&str| authority.data_dir().join(name).exists();
@@ -430,7 +427,7 @@ fn wait_for_documents(authority: &Node) -> Result<()> {
     })
 }
 
-/// Gives a client the consensus and the microdescriptors of an authority.
+/// Copies an authority's consensus and microdescriptors to a client.
 fn copy_documents(authority: &Path, client: &Path) -> Result<()> {
     for name in CLIENT_DOCUMENTS {
         let copied = fs::copy(authority.join(name), client.join(name));

@@ -1,4 +1,4 @@
-//! The process of a node: starting, stopping, signals, and what it uses.
+//! The process of a node: start, stop, signals and resources.
 
 use std::fs::File;
 use std::process::Command;
@@ -17,30 +17,29 @@ use crate::leftovers::mark;
 use crate::process::{self, Connection, Process};
 use crate::torrc::EMPTY_FILE;
 
-/// How long a tor may take for things that take it a second on an idle machine.
+/// Longest wait for steps that take tor a second on an idle machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A running tor.
 #[derive(Debug)]
 pub(super) struct Running {
     process: Process,
-    /// Tor ends when this connection closes, as it does when the test is killed.
+    /// tor ends when this connection closes, as it does when the test is killed.
     owner: Option<Control>,
 }
 
 impl Node {
-    /// Ends the process; does nothing if it is not running.
+    /// Ends the process, if it runs.
     pub fn stop(&self) {
         *self.running() = None;
     }
 
-    /// Ends the process if it is running, and starts it with the same keys and ports.
+    /// Ends the process if it runs, and starts it with the same keys and ports.
     ///
-    /// Returns when its control port answers, and for a client when it has bootstrapped. Other
+    /// Returns when the control port answers, and for a client when it has bootstrapped. Other
     /// nodes lose their connections to it.
     ///
     /// # Errors
-    /// [`Error::Exited`] with the end of its log, if it does not like its torrc for instance.
+    /// [`Error::Exited`] with the end of the log, for example if the torrc is invalid.
     pub fn restart(&self) -> Result<()> {
         self.stop();
         self.spawn()?;
@@ -48,21 +47,21 @@ impl Node {
         if self.role == Role::Client { self.wait_until_bootstrapped() } else { Ok(()) }
     }
 
-    /// Asks it to read its torrc again (SIGHUP), and does not wait until it has.
+    /// Asks tor to read its torrc again (SIGHUP), without waiting.
     ///
-    /// For a relay at its `BandwidthRate`: with `CountPrivateBandwidth`, its control connections
-    /// wait for their share of that, too, and may do so for longer than [`Self::reload`] waits.
+    /// For a relay at its `BandwidthRate` with `CountPrivateBandwidth`: control connections also
+    /// wait for their share of the rate, perhaps longer than [`Self::reload`] waits.
     ///
     /// # Errors
-    /// When the signal cannot be sent.
+    /// If the signal cannot be sent.
     pub fn ask_to_reload(&self) -> Result<()> {
         self.signal(Signal::HUP)
     }
 
-    /// Has it read its torrc again (SIGHUP), and waits until it has.
+    /// Has tor read its torrc again (SIGHUP), and waits until it has.
     ///
     /// # Errors
-    /// [`Error::Exited`] with the end of its log: a tor that cannot read its torrc then ends.
+    /// [`Error::Exited`] with the end of the log: a tor that cannot read its torrc ends.
     pub fn reload(&self) -> Result<()> {
         let mut control = self.control()?;
         control.subscribe(&["SIGNAL"])?;
@@ -70,16 +69,16 @@ impl Node {
         let what = format!("{} did not reload", self.name);
         self.wait_until(&what, PATIENCE, || match control.next_event(Duration::from_millis(100)) {
             Ok(event) => Ok(event.filter(|event| event.text == "RELOAD").map(drop)),
-            // The connection closes a moment before the process has ended.
+            // The connection closes a moment before the process ends.
             Err(_) => Ok(None),
         })
     }
 
-    /// Waits until it knows enough of the network to build circuits; a client with cached documents
-    /// does before it says that it has bootstrapped.
+    /// Waits until tor knows enough of the network to build circuits. A client with cached
+    /// documents does so before it reports that it has bootstrapped.
     ///
     /// # Errors
-    /// [`Error::Timeout`] with the end of its log, and [`Error::Exited`].
+    /// [`Error::Timeout`] with the end of the log, and [`Error::Exited`].
     pub fn wait_for_enough_documents(&self) -> Result<()> {
         let mut control = self.control()?;
         let what = format!("{} did not learn enough about the network", self.name);
@@ -97,42 +96,42 @@ impl Node {
         self.running().as_ref().map(|running| running.process.pid()).ok_or_else(not_running)
     }
 
-    /// Whether the process is there.
+    /// Whether the process runs.
     #[must_use]
     pub fn is_running(&self) -> bool {
         self.check_running().is_ok()
     }
 
-    /// Its resident memory.
+    /// Resident memory in bytes.
     ///
     /// # Errors
-    /// When it is not running.
+    /// If the process does not run.
     pub fn rss_bytes(&self) -> Result<u64> {
         process::rss_bytes(self.pid()?).map_err(Error::io(format!("measure {}", self.name)))
     }
 
-    /// The CPU time it has used since its start, to the nanosecond.
+    /// CPU time since the process's start, in the scheduler's precision (ns).
     ///
     /// # Errors
-    /// When it is not running.
+    /// If the process does not run.
     pub fn cpu_time(&self) -> Result<Duration> {
         process::cpu_time(self.pid()?).map_err(Error::io(format!("measure {}", self.name)))
     }
 
-    /// How many sockets it has open, those it listens on included.
+    /// Number of open sockets, including listening ones.
     ///
     /// # Errors
-    /// When it is not running.
+    /// If the process does not run.
     pub fn open_connections(&self) -> Result<usize> {
         process::open_sockets(self.pid()?).map_err(Error::io(format!("measure {}", self.name)))
     }
 
-    /// The TCP connections that it holds.
+    /// TCP connections of the process.
     pub(crate) fn connections(&self) -> Result<Vec<Connection>> {
         process::connections(self.pid()?).map_err(Error::io(format!("measure {}", self.name)))
     }
 
-    /// Starts the process and does not wait for it.
+    /// Starts the process without waiting for it.
     pub(crate) fn spawn(&self) -> Result<()> {
         let path = self.dir.join(SOCKET);
         if path.as_os_str().len() > 107 {
@@ -140,11 +139,11 @@ impl Node {
         }
         let mut command = Command::new(&self.tor);
         command.arg("-f").arg(self.torrc());
-        // The machine's own defaults are none of this network's business.
+        // The machine's defaults must not apply here.
         command.arg("--defaults-torrc").arg(self.dir.join(EMPTY_FILE));
         File::create(self.dir.join(EMPTY_FILE)).map_err(Error::io("create an empty file"))?;
         // A tor that loses its owner ends by itself, but 0.4.9 sometimes hangs in its exit, where
-        // its threads wait for each other. By the mark the next network ends it.
+        // its threads wait for each other. The mark lets the next network end it.
         mark(&mut command)?;
         let spawn = || Process::spawn(&mut command, &self.dir.join("out"), self.core);
         let process = inside(self.host(), spawn)?
@@ -153,7 +152,7 @@ impl Node {
         Ok(())
     }
 
-    /// Waits until its control port answers, makes tor ours, and notes its identity.
+    /// Waits until the control port answers, takes ownership of tor, and stores its identity.
     pub(crate) fn wait_until_controllable(&self) -> Result<()> {
         let what = format!("{} did not open its control port", self.name);
         let mut owner = self.wait_until(&what, PATIENCE, || Ok(Control::open(&self.dir).ok()))?;
@@ -167,7 +166,6 @@ impl Node {
         Ok(())
     }
 
-    /// Waits until it can build circuits.
     pub(crate) fn wait_until_bootstrapped(&self) -> Result<()> {
         let mut control = self.control()?;
         let what = format!("{} did not bootstrap", self.name);
@@ -177,7 +175,7 @@ impl Node {
         })
     }
 
-    /// Waits until a look at something has a result; fails early if the process ends, or is to.
+    /// Polls until `look` returns a value; fails early if the process ends or the end is asked for.
     pub(crate) fn wait_until<T>(
         &self,
         what: &str,
@@ -188,7 +186,7 @@ impl Node {
         loop {
             let found = look();
             self.ending.check()?;
-            // A tor that has ended is the reason of all other failures.
+            // A tor that has ended is the cause of all other failures.
             self.check_running()?;
             if let Some(found) = found? {
                 return Ok(found);
@@ -201,14 +199,14 @@ impl Node {
         }
     }
 
-    /// Sends a signal to the process, if there is one.
+    /// Sends a signal to the process, if it runs.
     pub(crate) fn signal(&self, signal: Signal) -> Result<()> {
         let mut running = self.running();
         let sent = running.as_mut().map_or(Ok(()), |running| running.process.signal(signal));
         sent.map_err(Error::io(format!("signal {}", self.name)))
     }
 
-    /// Fails if the process is not there or has ended by itself.
+    /// Fails if the process does not run or has ended by itself.
     pub(crate) fn check_running(&self) -> Result<()> {
         let mut running = self.running();
         let Some(Running { process, .. }) = &mut *running else {
@@ -224,7 +222,6 @@ impl Node {
         }
     }
 
-    /// The process, while there is one.
     fn running(&self) -> MutexGuard<'_, Option<Running>> {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }

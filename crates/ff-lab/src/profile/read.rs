@@ -1,4 +1,4 @@
-//! Profiles as they stand in files, and the checks on them.
+//! Reads and checks profiles.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,13 +15,12 @@ use crate::link::{
     Reorder, Timetable, Trace,
 };
 
-/// The greatest file that is read, in bytes: a trace of a day at 300 Mbit/s has 15 MB.
+/// Largest file read, in bytes; a day's trace at 300 Mbit/s has 15 MB.
 const MAX_FILE_BYTES: u64 = 256 << 20;
 
-/// A timetable that begins again sooner would take the emulator's time for nothing.
+/// Shortest period of a timetable; a shorter one would only waste the emulator's time.
 const MIN_PERIOD: Duration = Duration::from_millis(1);
 
-/// A profile's file.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ProfileFile {
@@ -60,7 +59,7 @@ struct BurstsFile {
     lost_in_good: f64,
 }
 
-/// One kind of jitter: a normal number, a Pareto number with its shape, or a table.
+/// Exactly one kind of jitter: normal, Pareto with its shape, or a table.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct JitterFile {
@@ -70,7 +69,6 @@ struct JitterFile {
     table: Option<PathBuf>,
 }
 
-/// Packets that are held back.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ReorderFile {
@@ -78,7 +76,7 @@ struct ReorderFile {
     by_ms: f64,
 }
 
-/// The changes; keys that are missing leave values as they are.
+/// A change; missing keys keep their values.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ChangeFile {
@@ -99,7 +97,7 @@ struct ChangeFile {
     keeps_queue: Option<bool>,
 }
 
-/// Where something stands: the file and the key of the direction.
+/// Position for errors: the file, and the key of the direction.
 #[derive(Clone, Copy)]
 struct Place<'a> {
     file: &'a str,
@@ -107,7 +105,7 @@ struct Place<'a> {
     key: &'a str,
 }
 
-/// Reads a profile; its other files are below `dir`.
+/// Reads a profile; files that it names are below `dir`.
 pub(super) fn profile(file: &str, text: &str, dir: &Path) -> Result<Profile> {
     let wrong = |what: String| Error::Profile { file: file.to_owned(), what };
     let found: ProfileFile =
@@ -121,7 +119,7 @@ pub(super) fn profile(file: &str, text: &str, dir: &Path) -> Result<Profile> {
     })
 }
 
-/// The error of a TOML file, with its line.
+/// Text of a TOML error, with its line.
 fn in_a_line(text: &str, error: &toml::de::Error) -> String {
     let message = error.message().replace('\n', " ");
     let begin = error.span().and_then(|span| text.get(..span.start));
@@ -131,7 +129,7 @@ fn in_a_line(text: &str, error: &toml::de::Error) -> String {
     }
 }
 
-/// A rate such as `5Mbit`, `unlimited`, or the name of a trace's file.
+/// Parses a rate such as `5Mbit` or `unlimited`, or reads the trace in a file of that name.
 pub fn rate(key: &str, text: &str) -> Result<Rate> {
     let path = Path::new(text);
     match path.is_file() {
@@ -140,7 +138,7 @@ pub fn rate(key: &str, text: &str) -> Result<Rate> {
     }
 }
 
-/// The text of a file that is not too long.
+/// Reads a text file of limited size.
 pub(super) fn text(path: &Path) -> Result<String> {
     let name = || path.display().to_string();
     let bytes = fs::metadata(path).map_err(Error::io(format!("read {}", name())))?.len();
@@ -149,14 +147,14 @@ pub(super) fn text(path: &Path) -> Result<String> {
         return Err(Error::Profile { file: name(), what });
     }
     let mut text = fs::read_to_string(path).map_err(Error::io(format!("read {}", name())))?;
-    // Some editors begin a text with a byte order mark.
+    // Some editors add a byte order mark.
     if text.starts_with('\u{feff}') {
         text.remove(0);
     }
     Ok(text)
 }
 
-/// A trace from its file.
+/// Reads a trace.
 fn trace(path: &Path) -> Result<Rate> {
     let trace = Trace::parse(&text(path)?);
     let file = path.display().to_string();
@@ -165,7 +163,7 @@ fn trace(path: &Path) -> Result<Rate> {
 }
 
 impl Place<'_> {
-    /// The error for a key of the direction.
+    /// Error about a key of the direction.
     fn wrong(&self, key: &str, what: &str) -> Error {
         let dot = if key.is_empty() || self.key.is_empty() { "" } else { "." };
         let key = format!("{}{dot}{key}", self.key);
@@ -173,7 +171,6 @@ impl Place<'_> {
         Error::Profile { file: self.file.to_owned(), what: format!("{key}{colon}{what}") }
     }
 
-    /// Checks a direction.
     fn direction(&self, found: DirectionFile) -> Result<Direction> {
         let delay = self.delay(&found)?;
         let place = Place { key: &format!("{}.change", self.key), ..*self };
@@ -197,7 +194,7 @@ impl Place<'_> {
         })
     }
 
-    /// A rate from either of its keys.
+    /// Rate, from one of its two keys.
     fn rate(&self, rate: Option<&str>, file: Option<&Path>) -> Result<Option<Rate>> {
         match (rate, file) {
             (Some(_), Some(_)) => {
@@ -209,7 +206,6 @@ impl Place<'_> {
         }
     }
 
-    /// A rate in words.
     fn constant_rate(&self, text: &str) -> Result<Rate> {
         if text == "unlimited" {
             return Ok(Rate::Unlimited);
@@ -224,7 +220,7 @@ impl Place<'_> {
         rate.map(Rate::Constant).map_err(|_| self.wrong("rate", &format!("{text:?} {form} {file}")))
     }
 
-    /// The queue's limit from either of its keys.
+    /// Queue limit, from one of its two keys.
     fn queue(&self, ms: Option<f64>, bytes: Option<u64>) -> Result<Option<QueueLimit>> {
         match (ms, bytes) {
             (Some(_), Some(_)) => {
@@ -235,7 +231,7 @@ impl Place<'_> {
         }
     }
 
-    /// Loss from either of its keys.
+    /// Loss, from one of its two keys.
     fn loss(&self, loss: Option<f64>, bursts: Option<&BurstsFile>) -> Result<Option<Loss>> {
         match (loss, bursts) {
             (Some(_), Some(_)) => {
@@ -252,14 +248,13 @@ impl Place<'_> {
         }
     }
 
-    /// The delay with its jitter.
+    /// Delay with jitter.
     fn delay(&self, found: &DirectionFile) -> Result<Delay> {
         let base = self.time("delay_ms", found.delay_ms.unwrap_or(0.0))?;
         let jitter = found.jitter.as_ref().map(|one| self.jitter(one)).transpose()?;
         Ok(Delay { base, jitter: jitter.unwrap_or_default(), overtaking: found.overtaking })
     }
 
-    /// One kind of jitter.
     fn jitter(&self, found: &JitterFile) -> Result<Jitter> {
         let JitterFile { normal_ms, pareto_ms, shape, table } = found;
         match (*normal_ms, *pareto_ms, *shape, table) {
@@ -280,7 +275,7 @@ impl Place<'_> {
         }
     }
 
-    /// A table of delays from its file.
+    /// Reads a table of delays.
     fn table(&self, file: &Path) -> Result<DelayTable> {
         let path = self.dir.join(file);
         let file = path.display().to_string();
@@ -288,13 +283,11 @@ impl Place<'_> {
             .map_err(|error| Error::Profile { file, what: error.to_string() })
     }
 
-    /// The packets that are held back.
     fn reorder(&self, found: &ReorderFile) -> Result<Reorder> {
         let share = self.share("reorder.share", found.share)?;
         Ok(Reorder { share, by: self.time("reorder.by_ms", found.by_ms)? })
     }
 
-    /// One change of a direction.
     fn change(&self, found: &ChangeFile) -> Result<Change> {
         let gap = found.gap_ms.map(|ms| self.time("gap_ms", ms)).transpose()?;
         if gap.is_none() && found.keeps_queue.is_some() {
@@ -316,20 +309,20 @@ impl Place<'_> {
         })
     }
 
-    /// A share from 0 to 1.
+    /// Checks a share from 0 to 1.
     fn share(&self, key: &str, share: f64) -> Result<f64> {
         let form = || self.wrong(key, &format!("{share} is not a share from 0 to 1"));
         if (0.0..=1.0).contains(&share) { Ok(share) } else { Err(form()) }
     }
 
-    /// A time that a packet may be under way.
+    /// Checks a delay of a packet.
     fn time(&self, key: &str, ms: f64) -> Result<Duration> {
         let max_ms = MAX_DELAY.as_secs_f64() * 1e3;
         let form = || self.wrong(key, &format!("{ms} is not a time from 0 to {max_ms} ms"));
         if (0.0..=max_ms).contains(&ms) { self.long_time(key, ms) } else { Err(form()) }
     }
 
-    /// A time of a timetable: at most a month.
+    /// Checks a time of a timetable: at most a month.
     fn long_time(&self, key: &str, ms: f64) -> Result<Duration> {
         let max_ms = 31.0 * 86_400e3;
         let form = || self.wrong(key, &format!("{ms} is not a time from 0 to {max_ms} ms"));

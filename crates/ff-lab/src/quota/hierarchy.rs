@@ -1,4 +1,4 @@
-//! The two versions of cgroups: where they are and what their files are called.
+//! Paths and file names of both versions of cgroups.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::{PROCS, QuotaStats, failed};
 use crate::error::{Error, Result};
 
-/// A mounted hierarchy of cgroups that can limit CPU time.
+/// A mounted cgroup hierarchy that can limit CPU time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Hierarchy {
     /// Version 1, with the `cpu` controller.
@@ -17,21 +17,21 @@ pub(super) enum Hierarchy {
 }
 
 impl Hierarchy {
-    /// Finds the one that is mounted here, and has it limit CPU time.
+    /// Finds the mounted hierarchy and enables its CPU controller.
     pub(super) fn find() -> Result<Self> {
         let found = Self::mounted()?;
         found.enable()?;
         Ok(found)
     }
 
-    /// Finds the one that is mounted here.
+    /// Finds the mounted hierarchy.
     pub(super) fn mounted() -> Result<Self> {
         let path = Path::new("/proc/self/mounts");
         let mounts = fs::read_to_string(path).map_err(|error| failed("read", path, &error))?;
         Self::among(&mounts).ok_or_else(|| Error::Quota("neither is mounted".to_owned()))
     }
 
-    /// Version 1 if it has the controller, since version 2 has not then; otherwise version 2.
+    /// Version 1 if it has the controller, as version 2 cannot have it then; otherwise version 2.
     fn among(mounts: &str) -> Option<Self> {
         let mounts = || mounts.lines().map(|line| line.split(' ').collect::<Vec<_>>());
         let v1 = mounts().find_map(|fields| match fields[..] {
@@ -49,7 +49,7 @@ impl Hierarchy {
         v1.or_else(v2)
     }
 
-    /// Makes sure that cgroups below the root have the controller.
+    /// Enables the controller for cgroups below the root.
     fn enable(&self) -> Result<()> {
         let Self::V2(root) = self else { return Ok(()) };
         let path = root.join("cgroup.subtree_control");
@@ -60,14 +60,14 @@ impl Hierarchy {
         super::write(&path, "+cpu")
     }
 
-    /// The directory under which new cgroups are made.
+    /// Directory in which cgroups are created.
     pub(super) fn root(&self) -> &Path {
         match self {
             Self::V1(root) | Self::V2(root) => root,
         }
     }
 
-    /// The `cgroup.procs` of the cgroup a process is in; the root's if it is not in sight.
+    /// Path of `cgroup.procs` of a process's cgroup; the root's if the cgroup is not visible.
     pub(super) fn home_of(&self, pid: u32) -> Result<PathBuf> {
         let file = PathBuf::from(format!("/proc/{pid}/cgroup"));
         let text = fs::read_to_string(&file).map_err(|error| failed("read", &file, &error))?;
@@ -76,7 +76,7 @@ impl Hierarchy {
         Ok(if procs.exists() { procs } else { self.root().join(PROCS) })
     }
 
-    /// The path in a line `number:controllers:path`, if that is about this hierarchy.
+    /// Path in a line `number:controllers:path`, if it belongs to this hierarchy.
     fn dir_in<'a>(&self, line: &'a str) -> Option<&'a str> {
         let mut fields = line.splitn(3, ':').skip(1);
         let (controllers, path) = (fields.next()?, fields.next()?);
@@ -87,7 +87,7 @@ impl Hierarchy {
         is_ours.then_some(path)
     }
 
-    /// The files to write for a period and a quota in it, both in microseconds.
+    /// Files and contents for a period and its quota, both in µs.
     pub(super) fn settings(&self, period: u128, quota: Option<u128>) -> Vec<(&str, String)> {
         match self {
             Self::V1(_) => vec![
@@ -101,7 +101,7 @@ impl Hierarchy {
         }
     }
 
-    /// Reads `cpu.stat`, all but the usage.
+    /// Parses `cpu.stat`, except the usage.
     pub(super) fn parse_stats(&self, text: &str) -> QuotaStats {
         let value = |key| {
             let line = text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(' '));

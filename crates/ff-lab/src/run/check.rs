@@ -8,7 +8,6 @@ use crate::check::{CheckPlan, Row, check};
 use crate::cli::link::CheckArgs;
 use crate::console;
 
-/// Checks the emulator on this machine.
 pub(super) fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
     let plan = CheckPlan { short: args.short, busy: !args.idle, seed: args.seed };
     let mut failed = None;
@@ -74,7 +73,7 @@ fn print(row: &Row) -> io::Result<()> {
     ])
 }
 
-/// Prints a line of the table.
+/// Prints a row of the table.
 fn line(cells: [&str; 10]) -> io::Result<()> {
     let [what, set, measured, from, to, p50, p99, max, tried, verdict] = cells;
     let text = format!(

@@ -23,19 +23,18 @@ use crate::link::{Direction, HostId, MAX_DELAY, PairDelays};
 use crate::net::{Emulation, EmulationPlan, HostPlace, HostPlan, Report};
 use crate::profile::{self, Profile};
 
-/// How many commands can run on links at a time: the third number of their addresses,
-/// 198.18.N.0/30. The network is set aside for tests of devices (RFC 2544), so real networks do not
-/// have it.
+/// Most commands on links at a time, by the third number of their addresses, 198.18.N.0/30. The
+/// network is reserved for tests of devices (RFC 2544), so real networks do not use it.
 const RUNS: u8 = 255;
 
-/// How long a command has to end by itself.
+/// Time for a command to end by itself before it is killed.
 const GRACE: Duration = Duration::from_secs(5);
-/// After so long of it, it seems not to have heard what a terminal says to all.
+/// Time after which a command seems not to have received the terminal's signal.
 const HEARD: Duration = Duration::from_millis(2500);
-/// How often it is looked whether it has ended.
+/// Interval of checks whether the command has ended.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// Runs a command behind a link.
+/// Runs a command over a link.
 pub(super) fn run(args: &LinkRunArgs) -> anyhow::Result<ExitCode> {
     let mut profile = Profile::find(&args.profile)?;
     for (key, rate, direction) in
@@ -54,7 +53,7 @@ pub(super) fn run(args: &LinkRunArgs) -> anyhow::Result<ExitCode> {
     }
     let ending = Ending::of_signals().context("Failed to wait for signals")?;
     let (emulation, number) = start(args, &profile)?;
-    // This thread goes inside for good, and lives as long as the command does.
+    // This thread stays inside; it lives as long as the command.
     let mut command = Command::new(std::env::current_exe().context("Failed to find ff-lab")?);
     command.args(["link", "guarded", "--"]).args(&args.command);
     command.env("FF_LAB_PEER", here(number).to_string());
@@ -62,14 +61,14 @@ pub(super) fn run(args: &LinkRunArgs) -> anyhow::Result<ExitCode> {
     emulation.namespace(0).enter()?;
     let mut child = emulation.namespace(0).start(&mut command)?;
     let status = wait(&mut child, &ending).context("Failed to wait for the command")?;
-    // Processes that it has left running would lose their link.
+    // Processes that the command left running would lose their link.
     emulation.namespace(0).remove_own();
     let report = emulation.stop()?;
     let text = serde_json::to_string_pretty(&report)? + "\n";
     let written =
         args.json.as_ref().map(|path| write_whole(path, &text).with_context(|| unwritable(path)));
-    // Also if it could not be written: the counts of the link are known only here. Standard error
-    // may be closed.
+    // Print it even if the file could not be written: the link's counts are nowhere else. Standard
+    // error may be closed.
     let _ = say(&report, status);
     written.unwrap_or(Ok(()))?;
     Ok(match (ending.signal(), report.lateness.is_too_late) {
@@ -79,9 +78,9 @@ pub(super) fn run(args: &LinkRunArgs) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// Waits for the command. A signal that is to end this process is the command's, too; at once, or,
-/// if it may have it already and so a second one would be too many, when it has not ended by it for
-/// a while. In the end it is killed.
+/// Waits for the command. Forwards signals that ask this process to end: at once, or, if the
+/// command may have received it from the terminal, only when it has not ended for a while, as a
+/// second signal would be too many. Kills the command in the end.
 fn wait(child: &mut Child, ending: &Ending) -> io::Result<ExitStatus> {
     let (mut told_at, mut killed_at) = (None, None);
     loop {
@@ -107,13 +106,13 @@ fn wait(child: &mut Child, ending: &Ending) -> io::Result<ExitStatus> {
     }
 }
 
-/// Whether a signal may come of Ctrl-C in a terminal, which sends it to the command, too.
+/// Whether a signal may come from Ctrl-C in a terminal, which sends it to the command too.
 fn may_be_of_terminal(signal: Signal) -> bool {
     let foreground = || tcgetpgrp(File::open("/dev/tty").ok()?).ok();
     signal == Signal::INT && foreground() == Some(getpgrp())
 }
 
-/// Becomes a program that is killed when the process that started this one ends.
+/// Executes a program that is killed when the parent process ends.
 pub(super) fn guarded(args: &GuardedArgs) -> anyhow::Result<ExitCode> {
     set_parent_process_death_signal(Some(Signal::KILL)).context("Failed to bind to ff-lab")?;
     let [program, arguments @ ..] = &args.command[..] else { bail!("there is no command") };
@@ -121,7 +120,6 @@ pub(super) fn guarded(args: &GuardedArgs) -> anyhow::Result<ExitCode> {
     Err(error).with_context(|| format!("Failed to run {}", program.display()))
 }
 
-/// Lists the built-in profiles.
 pub(super) fn profiles(args: &ProfilesArgs) -> anyhow::Result<ExitCode> {
     let profiles = Profile::built_in()?;
     if args.json {
@@ -146,7 +144,7 @@ pub(super) fn profiles(args: &ProfilesArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Starts the link under the first number that is free.
+/// Starts the link under the first free number.
 fn start(args: &LinkRunArgs, profile: &Profile) -> anyhow::Result<(Emulation, u8)> {
     for number in 0..RUNS {
         match Emulation::start(&plan(args, profile, number)) {
@@ -158,12 +156,12 @@ fn start(args: &LinkRunArgs, profile: &Profile) -> anyhow::Result<(Emulation, u8
     bail!("{RUNS} commands already run over links")
 }
 
-/// An error with its causes.
+/// Converts an error with its causes.
 fn chain(error: Error) -> anyhow::Error {
     anyhow::Error::new(error)
 }
 
-/// The command's host, and this machine.
+/// The command's host and this machine.
 fn plan(args: &LinkRunArgs, profile: &Profile, number: u8) -> EmulationPlan {
     let mut pairs = PairDelays::uniform(2, Duration::from_secs_f64(args.delay_ms / 1e3));
     pairs.set(HostId(0), HostId(0), Duration::ZERO);
@@ -200,8 +198,7 @@ fn here(number: u8) -> Ipv4Addr {
     Ipv4Addr::new(198, 18, number, 1)
 }
 
-/// Says in few lines what the link did; and what the command's status was, if nobody hears it
-/// otherwise.
+/// Prints a short report on the link, and the command's status if the exit status does not show it.
 fn say(report: &Report, status: ExitStatus) -> io::Result<()> {
     let mut err = io::stderr().lock();
     let (late, drops) = (report.lateness, report.drops);
@@ -241,12 +238,12 @@ fn say(report: &Report, status: ExitStatus) -> io::Result<()> {
     Ok(())
 }
 
-/// The error for a file that cannot be written.
+/// Context of a failed write.
 fn unwritable(path: &Path) -> String {
     format!("Failed to write {}", path.display())
 }
 
-/// The command's exit status as ours; a signal counts 128 more, as in shells.
+/// The command's exit status, or 128 plus its signal as in shells.
 fn exit_code(status: ExitStatus) -> ExitCode {
     let code = status.code().or(status.signal().map(|signal| 128 + signal)).unwrap_or(1);
     ExitCode::from(u8::try_from(code).unwrap_or(1))

@@ -20,48 +20,46 @@ use crate::network::Network;
 use crate::node::{Node, Role};
 use crate::profile;
 
-/// tor refuses a relay with less, in bytes a second.
+/// Lowest rate limit that tor accepts, in bytes per second.
 const LEAST_LIMIT: u64 = 76_800;
-/// The option by which a tor that knows FlashFlow is known.
+/// An option that only a tor with FlashFlow has.
 const MEASURABLE: &str = "FFMeasurementsAllowed";
-/// How often nodes are looked after.
+/// Interval of checks of the nodes.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// The network as it is printed.
+/// The network as printed.
 #[derive(Serialize)]
 struct Printed<'a> {
-    /// Where all of it is.
     directory: &'a Path,
     nodes: Vec<Row<'a>>,
 }
 
-/// A node as it is printed.
+/// A node as printed.
 #[derive(Serialize)]
 struct Row<'a> {
     name: &'a str,
     /// `authority`, `exit`, `relay`, `client` or `arti-relay`.
     role: &'static str,
-    /// Its RSA identity in hexadecimal digits; clients have none.
+    /// RSA identity, hexadecimal; `None` for clients.
     #[serde(skip_serializing_if = "Option::is_none")]
     fingerprint: Option<&'a str>,
-    /// Where relays accept links.
+    /// ORPort.
     #[serde(skip_serializing_if = "Option::is_none")]
     or: Option<SocketAddr>,
-    /// Where an authority hands documents out.
+    /// An authority's DirPort.
     #[serde(skip_serializing_if = "Option::is_none")]
     dir: Option<SocketAddr>,
-    /// Where a client takes streams.
+    /// SocksPort.
     #[serde(skip_serializing_if = "Option::is_none")]
     socks: Option<SocketAddr>,
-    /// Its process id.
     #[serde(skip_serializing_if = "Option::is_none")]
     pid: Option<u32>,
-    /// A tor's control socket.
+    /// Control socket of a tor.
     #[serde(skip_serializing_if = "Option::is_none")]
     control: Option<PathBuf>,
 }
 
-/// Starts a network and keeps it until somebody ends it.
+/// Runs a network until a signal ends it.
 pub(super) fn run(args: &UpArgs) -> Result<ExitCode> {
     let builder = builder(args)?;
     let ending = Ending::of_signals().context("Failed to wait for signals")?;
@@ -69,7 +67,7 @@ pub(super) fn run(args: &UpArgs) -> Result<ExitCode> {
     let nodes = usize::from(args.authorities) + usize::from(others);
     note(&format!("ff-lab: starting {nodes} nodes, which takes about 10 seconds"));
     let network = match builder.ending(&ending).start() {
-        // Ctrl-C in a terminal ends nodes and what makes keys, too.
+        // Ctrl-C in a terminal also ends nodes and programs that generate keys.
         Err(_) if ending.is_asked() => return Ok(ExitCode::SUCCESS),
         started => started?,
     };
@@ -78,7 +76,8 @@ pub(super) fn run(args: &UpArgs) -> Result<ExitCode> {
     }
     while ending.sleep(LOOK).is_ok() {
         if let Some((name, log)) = ended(&network) {
-            // Ctrl-C in a terminal reaches the nodes, too, and some end before this has seen it.
+            // Ctrl-C in a terminal also reaches the nodes, and some end before this process sees
+            // it.
             if ending.sleep(LOOK).is_ok() {
                 bail!("{name} ended by itself; the end of its log:\n{}", end_of(&log));
             }
@@ -88,7 +87,7 @@ pub(super) fn run(args: &UpArgs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The name and the log of a node that has ended.
+/// Name and log of a node that has ended.
 fn ended(network: &Network) -> Option<(&str, String)> {
     let node = network.nodes().find(|node| !node.is_running());
     let arti = || network.arti_relays().find(|relay| !relay.is_running());
@@ -96,7 +95,7 @@ fn ended(network: &Network) -> Option<(&str, String)> {
         .or_else(|| arti().map(|relay| (relay.name(), relay.log())))
 }
 
-/// Describes the network.
+/// Configures the network.
 fn builder(args: &UpArgs) -> Result<NetworkBuilder> {
     let limit = args.limit.as_deref().map(limit).transpose()?;
     if args.flashflow {
@@ -125,7 +124,7 @@ fn builder(args: &UpArgs) -> Result<NetworkBuilder> {
     Ok(add_arti_relays(builder, args))
 }
 
-/// Adds the arti-relays, and the hosts that they need.
+/// Adds the arti-relays and their hosts.
 fn add_arti_relays(builder: NetworkBuilder, args: &UpArgs) -> NetworkBuilder {
     let Some(program) = args.arti_relay.as_ref().filter(|_| args.arti_relays > 0) else {
         return builder;
@@ -136,13 +135,13 @@ fn add_arti_relays(builder: NetworkBuilder, args: &UpArgs) -> NetworkBuilder {
     (0..args.arti_relays).map(relay).fold(builder, NetworkBuilder::arti_relay)
 }
 
-/// The section by which an arti-relay lets these coordinators measure it.
+/// Configuration section that lets these coordinators measure an arti-relay.
 fn flashflow_section(coordinators: &[String]) -> String {
     let listed = coordinators.iter().map(|id| format!("{id:?}")).collect::<Vec<_>>().join(", ");
     format!("[flashflow]\nmeasurements_allowed = true\nallowed_coordinators = [{listed}]\n")
 }
 
-/// Reads a limit.
+/// Parses a rate limit.
 fn limit(text: &str) -> Result<u64> {
     match profile::rate("--limit", text)? {
         Rate::Constant(rate) if rate.get() >= LEAST_LIMIT => Ok(rate.get()),
@@ -152,7 +151,7 @@ fn limit(text: &str) -> Result<u64> {
     }
 }
 
-/// Looks whether relays can let themselves be measured.
+/// Fails unless the programs contain FlashFlow.
 fn check_knows_flashflow(args: &UpArgs) -> Result<()> {
     let Some(tor) = &args.tor else { bail!("--flashflow needs --tor") };
     let listed = Command::new(tor).arg("--list-torrc-options").output();
@@ -166,7 +165,7 @@ fn check_knows_flashflow(args: &UpArgs) -> Result<()> {
     )
 }
 
-/// Prints where everything is.
+/// Prints the network.
 fn show(args: &UpArgs, network: &Network) -> Result<()> {
     let nodes = network.nodes().map(row).chain(network.arti_relays().map(arti_row));
     let printed = Printed { directory: network.dir(), nodes: nodes.collect() };
@@ -207,7 +206,6 @@ fn arti_row(relay: &ArtiRelay) -> Row<'_> {
     }
 }
 
-/// All nodes as a table.
 fn table(printed: &Printed<'_>) -> String {
     let mut text = format!("directory  {}\n\n", printed.directory.display());
     let _ = writeln!(
@@ -229,7 +227,7 @@ fn table(printed: &Printed<'_>) -> String {
     text
 }
 
-/// The last lines of a log.
+/// Last lines of a log.
 fn end_of(log: &str) -> String {
     let lines: Vec<&str> = log.lines().collect();
     lines[lines.len().saturating_sub(10)..].join("\n")
@@ -242,7 +240,7 @@ mod tests {
     use super::*;
     use crate::cli::{self, Cli};
 
-    /// The network of a command line.
+    /// Network of a command line.
     fn described(options: &[&str]) -> NetworkBuilder {
         let words = ["ff-lab", "up"].iter().chain(options);
         let cli::Command::Up(args) = Cli::try_parse_from(words).unwrap().command else {

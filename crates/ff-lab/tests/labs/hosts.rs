@@ -14,10 +14,10 @@ use procfs::process::{Process, all_processes};
 
 const ONE_WAY: Duration = Duration::from_millis(15);
 
-/// How long anything may take that is waited for.
+/// Longest wait for anything.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// No packet comes before it can. How much later it comes is a figure: `ff-lab link check` has it.
+/// Packets arrive no earlier than planned. `ff-lab link check` measures how much later.
 #[test]
 fn nodes_are_as_far_from_each_other_as_planned() -> Result<()> {
     let plan = HostsPlan {
@@ -29,7 +29,8 @@ fn nodes_are_as_far_from_each_other_as_planned() -> Result<()> {
     let [client, guard, middle, exit] =
         ["client0", "middle0", "middle1", "exit0"].map(|name| network.node(name));
 
-    // From one host to another TCP takes a round trip to connect, and from here nothing does.
+    // From one host to another a TCP connection takes a round trip; from here it would take no
+    // time.
     let address = guard.or_addr();
     let connect = move || {
         let start = Instant::now();
@@ -40,8 +41,8 @@ fn nodes_are_as_far_from_each_other_as_planned() -> Result<()> {
     assert!(took >= 2 * ONE_WAY, "{took:?}");
     assert_ne!(probe.address(), guard.host().expect("a host").address());
 
-    // A circuit over links that are open: its hops take one, two and three round trips, and the
-    // stream another three and one to the source.
+    // A circuit over open links: its hops take one, two and three round trips, and the stream
+    // another three, and one to the source.
     let download = || network.download_through(client, &[guard, middle, exit], 1);
     drop(download()?);
     let start = Instant::now();
@@ -61,10 +62,10 @@ fn nodes_are_as_far_from_each_other_as_planned() -> Result<()> {
     Ok(())
 }
 
-/// Says to [`a_lab_to_be_killed`] that it is run to be killed.
+/// Variable that has [`a_lab_to_be_killed`] run, in order to be killed.
 const TO_BE_KILLED: &str = "FF_LAB_TEST_TO_BE_KILLED";
 
-/// No test by itself: a lab in a process of its own, which says what it has and waits.
+/// Not a test by itself: a lab in a separate process, which prints its resources and waits.
 #[test]
 fn a_lab_to_be_killed() {
     if std::env::var_os(TO_BE_KILLED).is_none() {
@@ -79,13 +80,12 @@ fn a_lab_to_be_killed() {
     std::thread::sleep(Duration::from_secs(600));
 }
 
-/// The network namespace of a process, if that is there.
+/// Network namespace of a process, if it runs.
 fn namespace_of(pid: &str) -> Option<PathBuf> {
     fs::read_link(format!("/proc/{pid}/ns/net")).ok()
 }
 
-/// The processes in these network namespaces: each by its id and its start in clock ticks since
-/// boot.
+/// Processes in these network namespaces: id, and start in clock ticks since boot.
 fn processes_in(namespaces: &BTreeSet<PathBuf>) -> BTreeSet<(i32, u64)> {
     let inside = |process: &Process| {
         namespace_of(&process.pid().to_string()).is_some_and(|own| namespaces.contains(&own))
@@ -94,7 +94,7 @@ fn processes_in(namespaces: &BTreeSet<PathBuf>) -> BTreeSet<(i32, u64)> {
     processes.filter_map(|process| Some((process.pid(), process.stat().ok()?.starttime))).collect()
 }
 
-/// The directory of the cgroup of a process that limits CPU time.
+/// Directory of the cgroup that limits the process's CPU time.
 fn cgroup_of(pid: &str) -> PathBuf {
     let text = fs::read_to_string(format!("/proc/{pid}/cgroup")).expect("a process");
     let name = text.lines().filter_map(|line| line.rsplit('/').next());
@@ -128,21 +128,20 @@ fn the_next_start_removes_what_a_killed_lab_has_left() {
     assert!(left.len() >= pids.len(), "{left:?} of {pids:?}");
     lab.kill().unwrap();
     lab.wait().unwrap();
-    // Nor does it remove its cgroup, but any other lab may have done so meanwhile.
+    // It leaves its cgroup too, but another lab may have removed that.
     assert!(Path::new(dir).exists(), "a killed process removes nothing");
 
     let next = Network::builder().middles(2).exits(1).hosts(HostsPlan::default());
     let next = next.temp_dir(temp.path()).start().unwrap();
     let deadline = Instant::now() + PATIENCE;
-    // A namespace, and the TUN in it, goes with its last process and its last file descriptor. Its
-    // number is given to the next one at once, so who is in a namespace of that number now says
-    // nothing.
+    // A namespace with its TUN ends with its last process and its last file descriptor. Its number
+    // is reused at once, so processes in a namespace of that number prove nothing.
     while !processes_in(&inside).is_disjoint(&left) {
         assert!(Instant::now() < deadline, "a process of {left:?} is still there");
         std::thread::sleep(Duration::from_millis(20));
     }
-    // The start has removed the cgroup, unless what was in it took longer to end than that waits.
-    // Then the next quota does.
+    // The start has removed the cgroup, unless its processes took too long to end; then the next
+    // quota removes it.
     while cgroup.exists() {
         assert!(Instant::now() < deadline, "{}", cgroup.display());
         let pid = next.node("middle0").pid().unwrap();

@@ -1,4 +1,4 @@
-//! Emulated links with real packets, and the command. These need root.
+//! The command, and emulated links with real packets. Needs root.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
@@ -14,12 +14,12 @@ use ff_lab::net::{Emulation, EmulationPlan, HostPlace, HostPlan};
 use rustix::net::sockopt::tcp_congestion;
 use rustix::process::{Pid, Signal, kill_process};
 
-/// How long anything may take that is waited for.
+/// Longest wait for anything.
 const PATIENCE: Duration = Duration::from_secs(120);
 const LEFT: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
 const RIGHT: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
 
-/// Two hosts; `link` is from the left one to the right one.
+/// Two hosts; `link` leads from the left one to the right one.
 fn two_hosts(link: Direction, pair_ms: u64) -> Emulation {
     let host = |name: &str, address, up| HostPlan {
         name: name.to_owned(),
@@ -42,7 +42,7 @@ fn ff_lab(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_ff-lab")).args(arguments).output().expect("ff-lab starts")
 }
 
-/// The error for refused arguments, in one line.
+/// The one-line error for invalid arguments.
 fn refused(arguments: &[&str]) -> String {
     let output = ff_lab(arguments);
     let error = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -82,7 +82,7 @@ fn a_round_trip_takes_both_delays() {
     assert_eq!(report.hosts[0].up.packets, 1);
 }
 
-/// TCP's data comes whole over a link that does everything to it.
+/// TCP delivers data intact over a link with loss, jitter, duplicates and reordering.
 #[test]
 fn a_stream_survives_a_bad_link() {
     let link = Direction {
@@ -152,7 +152,7 @@ fn a_command_runs_behind_a_link() {
     assert_eq!(report["lateness"]["is_too_late"], false, "{error}");
 }
 
-/// The kernel's list of what everybody may have, while nobody changes it.
+/// The kernel's list of allowed congestion controls, locked.
 fn allowed() -> (File, String) {
     let path = "/proc/sys/net/ipv4/tcp_allowed_congestion_control";
     let file = File::options().read(true).write(true).open(path).expect("root");
@@ -161,10 +161,10 @@ fn allowed() -> (File, String) {
     (file, list)
 }
 
-/// The kernel restricts CUBIC here, and a lab has it nevertheless.
+/// A lab uses CUBIC although the kernel's list does not allow it.
 #[test]
 fn what_the_kernel_allows_is_afterwards_what_it_was() {
-    // There is one list on a machine: another clone's run of this test waits.
+    // A machine has one list, so other runs of this test wait.
     let others = File::open("/proc/sys/net/ipv4/tcp_available_congestion_control").expect("a list");
     others.lock().expect("a lock");
     let (file, before) = allowed();
@@ -180,8 +180,8 @@ fn what_the_kernel_allows_is_afterwards_what_it_was() {
     assert_eq!((inside.trim(), found.trim()), ("cubic", less.as_str()));
 }
 
-/// What this machine sends over a link is TCP as the plan says, on either side of a connection, and
-/// nothing else of it is.
+/// TCP from this machine over a link uses the plan's congestion control, on either side of a
+/// connection; its other connections do not.
 #[test]
 fn this_machine_has_the_congestion_control_of_the_plan_on_the_link_alone() {
     let default = fs::read_to_string("/proc/sys/net/ipv4/tcp_congestion_control").unwrap();
@@ -193,7 +193,7 @@ fn this_machine_has_the_congestion_control_of_the_plan_on_the_link_alone() {
         up: Direction::default(),
         down: Direction::default(),
     };
-    // The first network that nobody else has; `link run` begins at the other end.
+    // The first free network; `link run` starts at the other end.
     let start = |number| {
         let [there, here] = [2, 1].map(|last| Ipv4Addr::new(198, 18, number, last));
         let plan = EmulationPlan {
@@ -226,8 +226,8 @@ fn this_machine_has_the_congestion_control_of_the_plan_on_the_link_alone() {
     assert_eq!(found, [asked, asked, default.trim()]);
 }
 
-/// For bash: `stop` has the emulator stand still, and returns when all of its threads do, which
-/// takes a moment; `go_on` ends that. `now` is the time in microseconds.
+/// For bash: `stop` stops the emulator and returns when all of its threads have stopped, which
+/// takes a moment; `go_on` continues it. `now` is the time in µs.
 const STANDSTILL: &str = r#"
     stands() {
         for stat in /proc/$PPID/task/*/stat; do
@@ -245,19 +245,19 @@ fn answering_port() -> u16 {
     let port = socket.local_addr().expect("its address").port();
     thread::spawn(move || {
         while let Ok((_, from)) = socket.recv_from(&mut [0; 8]) {
-            // The client that asked may be gone.
+            // The client may have ended.
             let _ = socket.send_to(b"\n", from);
         }
     });
     port
 }
 
-/// Packets are under way for 0.5 s; the emulator stands still when they are due, or when they are
+/// Packets are in flight for 0.5 s; the emulator is stopped when they are due, or when they are
 /// sent.
 #[test]
 fn a_run_that_was_late_is_marked_and_has_a_status_of_its_own() {
     let port = answering_port();
-    // Until it stands still before the packet was due; the answers to others are still to come.
+    // Repeat until it stops before the packet is due; answers to the others are still in flight.
     let due = "until began=$(now); echo >&3; ((sent += 1)); stop; (($(now) - began < 500000)); do go_on; done";
     for (script, is_late) in [
         (format!("{due}; sleep 1; go_on"), true),
@@ -276,7 +276,7 @@ fn a_run_that_was_late_is_marked_and_has_a_status_of_its_own() {
         let error = String::from_utf8(output.stderr).unwrap();
         let report: serde_json::Value = serde_json::from_slice(&fs::read(json).unwrap()).unwrap();
         let found = report["lateness"]["is_too_late"].as_bool().unwrap();
-        // Also one that was not held up may be late on a busy machine; it is marked if it was.
+        // On a busy machine a run without a stop may be late too; then it is marked.
         assert!(found || !is_late, "{report}");
         assert_eq!(output.status.code(), Some(if found { 75 } else { 7 }), "{error}");
         assert_eq!(error.contains("INVALID RUN"), found, "{error}");
@@ -284,7 +284,7 @@ fn a_run_that_was_late_is_marked_and_has_a_status_of_its_own() {
     }
 }
 
-/// A device holds 10,240 packets, and the emulator stands still while more are sent.
+/// A device holds 10,240 packets; the emulator is stopped while more are sent.
 #[test]
 fn what_a_device_drops_is_a_cause_of_its_own() {
     let dir = tempfile::tempdir().unwrap();
@@ -303,14 +303,13 @@ fn what_a_device_drops_is_a_cause_of_its_own() {
     assert_eq!(unread, 300, "{report}");
     assert!(error.contains(&format!("{unread} packets (")), "{error}");
     assert!(error.contains("were lost before the emulator read them"), "{error}");
-    // Those that it held have waited as long as the emulator stood still.
+    // Packets that it held waited as long as the emulator was stopped.
     assert_eq!(output.status.code(), Some(75), "{error}");
     let quiet = ff_lab(&["link", "run", "--", "true"]);
     assert!(!String::from_utf8(quiet.stderr).unwrap().contains("before the emulator read"));
 }
 
-/// A lab whose command does this first and has started another one by that: it, and the ids of
-/// both.
+/// A lab whose command runs `first`, then starts another process by `by`; with the ids of both.
 fn with_two_processes(first: &str, by: &str) -> (Child, String, String) {
     let script = format!("{first} echo $$; {by} sleep 7357 & echo $!; wait");
     let lab = Command::new(env!("CARGO_BIN_EXE_ff-lab"))
@@ -348,13 +347,13 @@ fn nothing_is_left_of_a_killed_run() {
     let (mut lab, shell, sleep) = with_two_processes("", "");
     lab.kill().unwrap();
     lab.wait().unwrap();
-    // The command ends with the lab, what it has started with the next.
+    // The command ends with the lab, its child with the next lab.
     wait_for_end_of(&shell);
     drop(two_hosts(Direction::default(), 0));
     wait_for_end_of(&sleep);
 }
 
-/// Ids of processes are others there: the owner cannot be told from here.
+/// Ids differ in another PID namespace, so the owner cannot be identified from here.
 #[test]
 fn what_runs_in_another_pid_namespace_is_left_alone() {
     let script = "FF_LAB_OWNER=4194999:1 exec sleep 7359";
@@ -373,7 +372,7 @@ fn what_runs_in_another_pid_namespace_is_left_alone() {
         assert!(Instant::now() < deadline, "{child:?} does not sleep");
         thread::sleep(Duration::from_millis(10));
     };
-    // Its state and the time of its start.
+    // State and start time of the process.
     let stat = || {
         let text = fs::read_to_string(format!("/proc/{sleep}/stat")).expect("it is there");
         let fields: Vec<_> = text.rsplit_once(") ").expect("a name").1.split(' ').collect();
@@ -388,10 +387,10 @@ fn what_runs_in_another_pid_namespace_is_left_alone() {
     wait_for_end_of(&sleep);
 }
 
-/// What a command in a terminal heard of SIGINT, and how long after the keys it had ended: `first`
-/// is done when it waits for that, and these keys are pressed then. It waits in a loop that begins
-/// so; HEARD in it is the file of what it heard. It is dash, since bash forgets a SIGINT whose trap
-/// waits for a program, where that program ends as usual.
+/// The SIGINTs that a command in a terminal received, and the time from the keys to its end. The
+/// command runs `first`, then waits in a loop that begins with `waits`, in which HEARD is the file
+/// of received signals; then `keys` are pressed. It uses dash, as bash forgets a SIGINT whose trap
+/// waits for a program if that program ends normally.
 fn heard_in_terminal(first: &str, keys: &[u8], waits: &str) -> (String, Duration) {
     let dir = tempfile::tempdir().expect("a directory");
     let [heard, ready] = ["heard", "ready"].map(|name| dir.path().join(name));
@@ -422,10 +421,11 @@ fn heard_in_terminal(first: &str, keys: &[u8], waits: &str) -> (String, Duration
     (fs::read_to_string(heard).expect("what it heard"), pressed.elapsed())
 }
 
-/// A terminal sends it to all that runs in it; the command ends long before it would be told again.
+/// A terminal sends SIGINT to all its processes; the command ends long before it would be
+/// forwarded.
 #[test]
 fn the_command_hears_ctrl_c_once() {
-    /// After so long it is told again, so a run on a busy machine that took longer says nothing.
+    /// Time after which SIGINT is forwarded; runs that took longer on a busy machine prove nothing.
     const TOLD_AGAIN: Duration = Duration::from_millis(2500);
     let run = || heard_in_terminal("true", b"\x03", "for _ in $(seq 8)");
     let (heard, _) = std::iter::repeat_with(run)
@@ -434,15 +434,15 @@ fn the_command_hears_ctrl_c_once() {
     assert_eq!(heard, "INT\n");
 }
 
-/// Nobody else has sent it that, and it has time to end by it.
+/// Only ff-lab receives SIGINT, forwards it, and gives the command time to end.
 #[test]
 fn what_only_ff_lab_was_told_in_a_terminal_the_command_hears_too() {
     let (heard, _) = heard_in_terminal("kill -INT $PPID", b"", "until [ -e HEARD ]");
     assert_eq!(heard, "INT\n");
 }
 
-/// Also processes that do not heed the signal, after the seconds that they have, and processes that
-/// have lost their environment.
+/// Includes processes that ignore the signal, after the grace period, and processes without the
+/// environment.
 #[test]
 fn a_run_that_is_asked_to_end_ends_all_that_it_has_started() {
     for (first, by, least_secs) in [("", "env -i", 0), ("trap '' TERM;", "", 5)] {
@@ -475,7 +475,7 @@ fn what_cannot_be_done_is_said_in_a_sentence() {
     assert!(found.contains("/no/such/program"), "{found}");
 }
 
-/// Without CAP_SYS_NICE there is no SCHED_FIFO: it is said, and the run goes on.
+/// Without CAP_SYS_NICE there is no SCHED_FIFO: the run reports it and continues.
 #[test]
 fn without_real_time_priority_it_says_so() {
     let dir = tempfile::tempdir().unwrap();
@@ -487,7 +487,7 @@ fn without_real_time_priority_it_says_so() {
     let output = command.output().unwrap();
     let error = String::from_utf8(output.stderr).unwrap();
     assert!(error.contains("without real-time priority (SCHED_FIFO was refused"), "{error}");
-    // It may have been late for that.
+    // This may have made it late.
     assert!(matches!(output.status.code(), Some(0 | 75)), "{error}");
     let report: serde_json::Value = serde_json::from_slice(&fs::read(json).unwrap()).unwrap();
     assert_eq!(report["is_real_time"], false);

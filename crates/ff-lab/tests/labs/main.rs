@@ -1,5 +1,5 @@
-//! Networks and links, as programs and people use them. One program, so that tests, which wait most
-//! of the time, run at the same time.
+//! Networks and links, used as by programs and people. One program, so that tests, which mostly
+//! wait, run in parallel.
 
 mod hosts;
 mod links;

@@ -1,5 +1,5 @@
-//! No change to a real file, or to tor's answers, makes a reader panic, and everything that is read
-//! drives a link. The fuzzers in `fuzz` go further.
+//! Mutated files and mutated answers of tor make no reader panic, and every profile that is
+//! accepted works in a link. The fuzzers in `fuzz` go further.
 
 use std::fs;
 use std::path::Path;
@@ -10,13 +10,13 @@ use ff_lab::profile::Profile;
 use ff_lab::{Delays, Reply};
 use proptest::prelude::*;
 
-/// A built-in profile that has most of what profiles can have.
+/// Text of a built-in profile that uses most keys.
 fn profile(name: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("profiles").join(name);
     fs::read_to_string(path).expect("a profile")
 }
 
-/// Changes bytes and cuts a piece out.
+/// Cuts out a piece and overwrites bytes.
 fn mutated(text: &str, cut: (usize, usize), changes: &[(usize, u8)]) -> Vec<u8> {
     let mut bytes = text.as_bytes().to_vec();
     let from = cut.0 % bytes.len();
@@ -28,7 +28,7 @@ fn mutated(text: &str, cut: (usize, usize), changes: &[(usize, u8)]) -> Vec<u8> 
     bytes
 }
 
-/// Sends packets through a link for a second; each comes out, is dropped, or waits.
+/// Sends packets through a link for a second; each arrives, is dropped, or waits.
 fn drive(direction: &Direction) {
     let mut link = Link::new(direction, 1);
     for packet in 0..100_u32 {
@@ -43,7 +43,7 @@ fn drive(direction: &Direction) {
     assert_eq!(ended + link.waiting() as u64, counts.packets + counts.duplicated);
 }
 
-/// The parts that are cut out, and those that are written over.
+/// The piece to cut out and the bytes to overwrite.
 fn edits() -> impl Strategy<Value = ((usize, usize), Vec<(usize, u8)>)> {
     let byte =
         prop_oneof![any::<u8>(), prop::sample::select(b"0123456789-.e\n\t #=\"[]{},+x".to_vec())];
@@ -99,8 +99,7 @@ proptest! {
         }
     }
 
-    /// A message is read alike if it comes alone or with more after it, and none that is cut
-    /// shorter is a message.
+    /// A message is parsed the same alone and with more after it; a truncated one is not a message.
     #[test]
     fn what_a_control_port_says_is_read_message_by_message((cut, changes) in edits()) {
         let text = "250-version=0.4.9.11\r\n250+ns/all=\r\nr one\r\n..two\r\n.\r\n250 OK\r\n\

@@ -1,4 +1,4 @@
-//! A network from its start to its end, with everything a test does to it in between.
+//! A network from start to end, with the operations that tests use.
 
 use std::fs;
 use std::net::TcpStream;
@@ -11,7 +11,7 @@ use ff_lab::{
     relay_statuses,
 };
 
-/// How long anything may take that is waited for.
+/// Longest wait for anything.
 const PATIENCE: Duration = Duration::from_secs(300);
 
 /// Held by each test, because networks on few cores slow each other down.
@@ -21,7 +21,7 @@ fn alone() -> MutexGuard<'static, ()> {
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Command lines of processes that have this directory in theirs.
+/// Command lines of processes that contain this directory.
 fn processes_with(dir: &Path) -> Vec<String> {
     let dir = dir.display().to_string();
     let processes = fs::read_dir("/proc").expect("/proc").filter_map(|entry| {
@@ -40,7 +40,7 @@ fn small_network() -> Result<Network> {
         .start()
 }
 
-/// The sums of what was read and written.
+/// Sums of bytes read and written.
 fn totals(seconds: &[BwSecond]) -> (u64, u64) {
     seconds.iter().fold((0, 0), |(read, written), second| {
         (read + second.read_bytes, written + second.written_bytes)
@@ -78,7 +78,7 @@ fn roles_and_documents(network: &Network) -> Result<()> {
     let relays = relay_statuses(&consensus);
     assert_eq!(relays.len(), 5);
     for relay in &relays {
-        // Who is Stable depends on when an authority opened links of its own (dir-spec, 3.4.2).
+        // Stable depends on when an authority opened its own links (dir-spec, 3.4.2).
         assert!(["Fast", "Guard"].iter().all(|flag| relay.has_flag(flag)), "{relay:?}");
         let node = network.node(&relay.nickname);
         assert_eq!(node.rsa_fingerprint(), relay.fingerprint);
@@ -95,8 +95,8 @@ fn roles_and_documents(network: &Network) -> Result<()> {
 
 fn connections_from_outside_are_counted(network: &Network) -> Result<()> {
     let node = network.node("middle0");
-    // Nodes are looked at one after the other, so one that just closes a connection makes a wrong
-    // count now and then.
+    // Nodes are examined one after the other, so a connection that is being closed may be
+    // miscounted.
     let wait_for = |node: &Node, count: usize| -> Result<()> {
         let deadline = Instant::now() + PATIENCE;
         let mut found = network.outside_connections(node)?;
@@ -136,7 +136,7 @@ fn downloads_match_bandwidth_events(network: &Network) -> Result<()> {
     seconds.extend(watch.stop());
     let (read, written) = totals(&seconds);
     eprintln!("the target read {read} and wrote {written} bytes");
-    // What it has carried since its start has each byte once, that of all else too.
+    // The totals since the start include these bytes once, and all other traffic.
     let mut control = target.control()?;
     for (carried, all) in [(read, "traffic/read"), (written, "traffic/written")] {
         let all = control.getinfo(all)?.parse().expect("a number");
@@ -182,7 +182,7 @@ fn a_restart_keeps_identity_and_port(network: &Network) -> Result<()> {
     assert_eq!(relay.ed_identity(), identity);
     let path = ["middle0", "middle1", "exit0"].map(|name| network.node(name));
     let plan = DownloadPlan::through(&path).streams(2).circuits(1).bytes_each(100_000);
-    // A relay that has found it dead meanwhile does not try to reach it for a minute.
+    // A relay that found it down meanwhile does not try again for a minute.
     let deadline = Instant::now() + PATIENCE;
     let downloads = loop {
         match network.download(network.node("client0"), &plan) {
@@ -196,8 +196,8 @@ fn a_restart_keeps_identity_and_port(network: &Network) -> Result<()> {
     Ok(())
 }
 
-/// The relay is the first hop, whose end the client sees by itself. Further hops are reported with
-/// DESTROY, which tor leaves in its queue until the next cell on that link if the link had
+/// The relay is the first hop, whose end the client notices itself. The end of further hops is
+/// reported by DESTROY, which tor keeps queued until the next cell on that link if the link had
 /// something else to write at that moment (`circuitmux_append_destroy_cell`).
 fn a_stopped_relay_ends_downloads(network: &Network) -> Result<()> {
     let path = ["middle1", "middle0", "exit0"].map(|name| network.node(name));
@@ -217,7 +217,7 @@ fn three_authorities_agree_at_the_same_time_as_another_network_starts() {
         let other = scope.spawn(|| Network::builder().exits(2).clients(1).start());
         let network = Network::builder().authorities(3).exits(1).clients(1).start().unwrap();
         println!("three authorities ready after {:?}", network.start_time());
-        // Two of them are enough for a consensus; one that is late agrees to the next.
+        // Two are enough for a consensus; a late one signs the next.
         let by_all = |text: &str| text.matches("\ndirectory-signature ").count() == 3;
         network.wait_for_consensus(by_all, PATIENCE).unwrap();
         assert_eq!(network.wait_for_votes(|_| true, PATIENCE).unwrap().len(), 3);

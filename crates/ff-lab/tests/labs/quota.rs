@@ -1,6 +1,6 @@
 //! A CPU quota on a process that would use a whole core.
 //!
-//! Needs root and a writable `cpu` cgroup, and fails where there is none: the error says so.
+//! Needs root and a writable `cpu` cgroup; fails without one, with an error that says so.
 
 use std::fs;
 use std::path::Path;
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use ff_lab::{CpuQuota, QuotaStats};
 
-/// A process that does nothing but use CPU time; dropping it ends it.
+/// A process in a busy loop; dropping it ends it.
 struct Busy(Child);
 
 impl Busy {
@@ -25,7 +25,7 @@ impl Drop for Busy {
     }
 }
 
-/// The part of a core that was used over some time, and what else the quota says of it.
+/// Share of a core used during `time`, and the quota's statistics.
 fn watch(quota: &CpuQuota, time: Duration) -> (f64, QuotaStats) {
     let stats = || quota.stats().expect("the process is there");
     let (begin, before) = (Instant::now(), stats());
@@ -36,7 +36,7 @@ fn watch(quota: &CpuQuota, time: Duration) -> (f64, QuotaStats) {
     (used, after)
 }
 
-/// Watches until something is so. Other work may leave the process less than its quota for long.
+/// Waits until `is_so`. Other work may keep the process below its quota for long.
 fn wait_for(quota: &CpuQuota, is_so: impl Fn(f64, QuotaStats) -> bool) {
     let end = Instant::now() + Duration::from_secs(120);
     while Instant::now() < end {
@@ -55,7 +55,7 @@ fn a_quota_holds_changes_and_goes() {
     let cgroup = || fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap();
     let before = cgroup();
 
-    // 2 ms in each period, which is less than a turn on a core that many share.
+    // 2 ms in each period, less than a time slice on a shared core.
     let quota = CpuQuota::set(pid, 2.0, Duration::from_millis(100)).unwrap();
     assert_ne!(cgroup(), before);
     let (used, _) = watch(&quota, Duration::from_secs(2));
@@ -67,7 +67,7 @@ fn a_quota_holds_changes_and_goes() {
     });
 
     quota.change(Some(50.0)).unwrap();
-    // More than it could have had before, and never more than it may.
+    // More than the old quota allowed, and never more than the new one.
     wait_for(&quota, |used, _| {
         assert!(used < 0.58, "{used}");
         used > 0.06
@@ -98,7 +98,7 @@ fn a_quota_outlives_its_process_and_still_goes() {
     assert!(!exists());
 }
 
-/// The next quota removes what a killed process has left, and nothing else.
+/// The next quota removes cgroups of killed processes, and no others.
 #[test]
 fn cgroups_of_the_living_and_of_others_are_left_alone() {
     let busy = Busy::start();
@@ -111,7 +111,7 @@ fn cgroups_of_the_living_and_of_others_are_left_alone() {
     let root = roots.map(Path::new).into_iter().find(|root| root.join(name).exists()).unwrap();
     let own = name.rsplit_once('-').unwrap().0;
     let id = std::process::id();
-    // No process has the first one's id: it is above the greatest that Linux gives.
+    // No process has the first id: it is above Linux's largest.
     let names = [
         format!("ff-lab-4194999-{id}-0"),
         format!("{own}-4444"),

@@ -1,4 +1,4 @@
-//! `ff-lab up` as people use it.
+//! `ff-lab up` as users run it.
 
 use std::io::{BufRead as _, BufReader};
 use std::net::TcpStream;
@@ -9,18 +9,17 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-/// How long anything may take.
+/// Longest wait for anything.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// A network that runs.
+/// A running network.
 struct Up {
-    /// The program.
     child: Child,
     printed: Value,
 }
 
 impl Up {
-    /// Starts one whose directories are below this one.
+    /// Starts a network whose directories are below `temp`.
     fn start(temp: &Path, options: &[&str]) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_ff-lab"));
         command.arg("up").arg("--json").args(options).env("TMPDIR", temp);
@@ -31,12 +30,12 @@ impl Up {
         Self { child, printed: serde_json::from_str(&line).expect("JSON") }
     }
 
-    /// Its directory.
+    /// The network's directory.
     fn dir(&self) -> PathBuf {
         self.printed["directory"].as_str().expect("a directory").into()
     }
 
-    /// Sends a signal and waits for the end.
+    /// Sends a signal and waits for the exit status.
     fn end(&mut self, signal: Signal) -> Option<i32> {
         kill_process(Pid::from_child(&self.child), signal).expect("a signal");
         self.child.wait().expect("its end").code()
@@ -51,7 +50,7 @@ impl Drop for Up {
     }
 }
 
-/// How many processes have a path in their command line.
+/// Number of processes with this path in their command line.
 fn processes_of(dir: &Path) -> usize {
     let dir = dir.to_str().expect("a path");
     let entries = std::fs::read_dir("/proc").expect("/proc").flatten();
@@ -59,7 +58,7 @@ fn processes_of(dir: &Path) -> usize {
     lines.filter(|line| String::from_utf8_lossy(line).contains(dir)).count()
 }
 
-/// Waits until this is true of a directory.
+/// Waits until `is_so(dir)`.
 fn wait_until(what: &str, dir: &Path, is_so: impl Fn(&Path) -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !is_so(dir) {
@@ -68,7 +67,7 @@ fn wait_until(what: &str, dir: &Path, is_so: impl Fn(&Path) -> bool) {
     }
 }
 
-/// Whether the tor of this directory has ended, or is about to because it has lost its owner.
+/// Whether the tor of this directory has ended, or is ending because it lost its owner.
 fn ends(dir: &Path) -> bool {
     let log = std::fs::read_to_string(dir.join("log")).expect("its log");
     log.contains("Owning controller") || processes_of(dir) == 0
@@ -93,8 +92,8 @@ fn networks_run_beside_each_other_and_leave_nothing() {
     assert!(!second.dir().exists() && processes_of(&second.dir()) == 0);
     TcpStream::connect(socks).expect("the first network goes on");
 
-    // Killed, it takes its nodes with it and leaves its directory to the next one, which removes
-    // it, and ends a tor that hangs in its exit.
+    // If killed, it takes its nodes with it and leaves its directory. The next network removes
+    // that, and ends a tor that hangs in its exit.
     assert_eq!(first.end(Signal::KILL), None);
     assert!(first.dir().exists());
     for node in &nodes {
@@ -108,7 +107,7 @@ fn networks_run_beside_each_other_and_leave_nothing() {
     assert_eq!(std::fs::read_dir(temp.path()).expect("a directory").count(), 0);
 }
 
-/// A coordinator whom nobody is: the base point of Ed25519 is its key.
+/// A coordinator that does not exist: its key is the base point of Ed25519.
 const COORDINATOR: &str = "WGZmZmZmZmZmZmZmZmZmZmZmZmZmZmZmZmZmZmZmZmY";
 
 #[test]
@@ -125,7 +124,7 @@ fn relays_of_a_tor_that_can_let_themselves_be_measured() {
         assert_eq!(torrc.contains("FFMeasurementsAllowed 1"), is_relay, "{torrc}");
         assert_eq!(torrc.contains(COORDINATOR), is_relay, "{torrc}");
     }
-    // All nodes are there: tor ends at an option that it does not take.
+    // All nodes run: tor would exit at an unknown option.
     assert_eq!(up.end(Signal::INT), Some(0));
 }
 

@@ -1,4 +1,4 @@
-//! With clocks of their own.
+//! Tests with simulated clocks.
 
 use std::collections::BTreeMap;
 
@@ -8,16 +8,15 @@ use super::*;
 
 /// 2026-11-20, in seconds since 1970.
 const NOVEMBER: u64 = 1_795_132_800;
-/// A day, in seconds.
 const DAY: u64 = 86_400;
 
-/// The clocks: days after 2026-11-20 by one, days after the beginning by the other.
+/// Clocks: days after 2026-11-20, and days of the monotonic clock.
 fn at(days: i64, elapsed_days: u64) -> Now {
     let unix_secs = NOVEMBER.saturating_add_signed(days * 86_400);
     Now { unix_secs, elapsed: Duration::from_secs(elapsed_days * DAY) }
 }
 
-/// A download that takes all that was held for it, if it may begin; whether it began.
+/// Runs a download that takes all bytes held for it; returns whether it began.
 fn download(budget: &mut Budget, bytes: u64, now: Now) -> bool {
     let begins = budget.hold(bytes, now).is_ok();
     if begins {
@@ -51,14 +50,14 @@ fn a_month_has_its_budget_and_the_next_one_another() {
 fn traffic_without_downloads_is_set_aside_for_the_rest_of_the_month() {
     let mut budget = Budget::new(Some(1000), None, at(0, 0));
     budget.read(Counter { interface: "eth0".to_owned(), bytes: 7 });
-    // 10 a day for two days; nine are left of the month, and there is one more in reserve.
+    // 10 a day for two days; nine days are left, and one more is reserved.
     for day in [1, 2] {
         budget.spend_otherwise(10, at(day, u64::try_from(day).expect("a day")));
     }
     let full = budget.hold(881, at(2, 2)).expect_err("too much").to_string();
     assert!(full.contains("980 bytes are left") && full.contains("(100 of them for"), "{full}");
     assert!(download(&mut budget, 880, at(2, 2)));
-    // A download of which nothing is known costs no reserve.
+    // A download of unknown size needs no reserve.
     assert_eq!((budget.spent().other_bytes, budget.spent().other_secs), (20, 2 * DAY));
     for (unix_secs, days) in [(NOVEMBER, 11), (NOVEMBER + 11 * DAY, 31), (NOVEMBER + 42 * DAY, 31)]
     {
@@ -111,17 +110,16 @@ fn a_file_with_the_largest_numbers_ends_nothing() {
 fn a_clock_that_jumps_repeats_no_month_and_ends_nothing() {
     let mut budget = Budget::new(Some(1000), None, at(0, 0));
     assert!(download(&mut budget, 1000, at(0, 0)));
-    // It goes back, to October and to 1970, and comes again.
+    // The clock jumps back to October and to 1970, and returns.
     for days in [-40, -20_000, 0] {
         assert!(!download(&mut budget, 1, at(days, 1)));
     }
-    // It goes ahead: that month begins, and none when it comes back.
+    // The clock jumps ahead: that month begins, and none when it returns.
     assert!(download(&mut budget, 1000, at(36_500, 2)));
     for days in [2, 11, 20] {
         assert!(!download(&mut budget, 1, at(days, u64::try_from(days).expect("days"))));
     }
-    // After 31 days of the clock that does not jump there is a budget again, one for 31 days, also
-    // over a new start.
+    // After 31 days of the monotonic clock there is a new budget for 31 days, also after a restart.
     let mut budget = Budget::new(Some(1000), Some(budget.spent().clone()), at(20, 0));
     assert!(!download(&mut budget, 1, at(32, 12)));
     assert!(download(&mut budget, 1000, at(33, 13)));
@@ -140,8 +138,8 @@ fn counters_of_an_interface_are_compared_with_those_of_the_same_one() {
 }
 
 proptest! {
-    /// With any clocks, and killed at any time: what a month has spent is within its budget, months
-    /// do not go back, and none has more than one.
+    /// With any clocks, and killed at any time: a month spends no more than its budget, months do
+    /// not go back, and none gets a second budget.
     #[test]
     fn no_month_ever_spends_more_than_its_budget(
         most in 0_u64..5000,
@@ -153,7 +151,7 @@ proptest! {
         let mut months = BTreeMap::<String, u64>::new();
         let mut last = budget.spent().month.clone();
         for (bytes, percent, secs, jump_hours, what) in steps {
-            // At most four days in all, so that the clock that does not jump renews nothing.
+            // At most four days in all, so that the monotonic clock renews nothing.
             (unix, elapsed) = (unix + secs, elapsed + secs);
             if what < 40 {
                 unix = unix.saturating_add_signed(jump_hours * 3600);
@@ -179,7 +177,7 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(32))]
 
-    /// By clocks that are right each month of a year has its whole budget and no more.
+    /// With correct clocks each month of a year has its whole budget and no more.
     #[test]
     fn a_year_spends_what_it_may(size in 50_000_u64..6_000_000, every in 600_u64..4000) {
         let most = 2_000_000_000;
@@ -191,7 +189,7 @@ proptest! {
                 *months.entry(budget.spent().month.clone()).or_default() += size;
             }
         }
-        // The first and the last one are not whole.
+        // The first and last month are partial.
         prop_assert_eq!(months.len(), 13);
         let wanted = 28 * DAY / every * size;
         for (month, spent) in months.iter().skip(1).take(11) {

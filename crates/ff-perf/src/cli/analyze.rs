@@ -6,7 +6,7 @@ use clap::{Args, ValueEnum};
 use ff_circuits::buckets::{INTERVAL_MS, LONGEST_MS};
 use ff_circuits::replay::{Timeout, WINDOW};
 
-/// What is to be known before table 2 is believed.
+/// Help: how to read table 2.
 const ANONYMITY: &str = "Anonymity:
   Table 2's \"entropy\" and \"Gini\" are NavigaTor's formulas as published. The first one takes shares of all circuits, also
   of those discarded, so it falls with the accepted share; the second one leaves out the distances between counts, so it
@@ -76,12 +76,12 @@ pub struct AnalyzeArgs {
     /// Random seed: of circuits rejected at random, and of the circuits used for entropies.
     #[arg(long, value_name = "NUMBER", default_value_t = 0)]
     pub seed: u64,
-    /// What the command was run with, for summary.json.
+    /// Options of this run, for summary.json.
     #[arg(skip)]
     pub options: ff_report::options::CommandOptions,
 }
 
-/// Where timeouts come from, as an argument.
+/// Method that computes timeouts.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
 pub enum TimeoutKind {
     /// The window's own percentile.
@@ -102,7 +102,7 @@ impl From<TimeoutKind> for Timeout {
     }
 }
 
-/// Reads a share in percent, as a part of 1.
+/// Parses a percentage as a share.
 fn percent(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(percent) if percent > 0.0 && percent < 100.0 => Ok(percent / 100.0),

@@ -54,7 +54,7 @@ pub struct BoundArgs {
     pub json: bool,
 }
 
-/// How relays of a path are drawn.
+/// Rules for drawing relays.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
 pub enum Select {
     /// Each relay with the same probability, none twice (Lemma 1): exact.
@@ -65,25 +65,24 @@ pub enum Select {
     Tor,
 }
 
-/// Lengths of paths.
+/// Path lengths.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Lengths(pub Vec<u8>);
 
-/// A link that TCP goes over.
+/// A link that carries TCP.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TcpLink {
-    /// Its round trip, queues included, in ms.
+    /// Round trip including queues, in ms.
     pub rtt_ms: f64,
-    /// The share of packets that are lost.
+    /// Share of lost packets.
     pub loss: f64,
-    /// What a packet carries, in bytes.
+    /// Payload of a packet, in bytes.
     pub packet_bytes: f64,
 }
 
-/// What a packet of 1,500 bytes carries without IP's and TCP's headers.
+/// Payload of a packet of 1,500 bytes, without IP and TCP headers.
 const PACKET_BYTES: f64 = 1460.0;
 
-/// Reads a link.
 fn link(text: &str) -> Result<TcpLink, String> {
     let numbers = text.split(',').map(|one| one.trim().parse::<f64>().ok());
     let numbers = numbers.collect::<Option<Vec<_>>>().unwrap_or_default();
@@ -103,7 +102,6 @@ fn link(text: &str) -> Result<TcpLink, String> {
     }
 }
 
-/// Reads lengths.
 fn lengths(text: &str) -> Result<Lengths, String> {
     let number =
         |text: &str| text.trim().parse::<u8>().ok().filter(|one| (1..=LONGEST).contains(one));

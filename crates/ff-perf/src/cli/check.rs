@@ -68,7 +68,6 @@ pub struct CheckArgs {
     pub json: bool,
 }
 
-/// Reads a time.
 fn seconds(text: &str) -> Result<f64, String> {
     let seconds = text.parse().ok().filter(|seconds| (0.01..=86_400.0).contains(seconds));
     seconds.ok_or_else(|| "it is a number of seconds, from 0.01 to 86400".to_owned())

@@ -12,14 +12,14 @@ use super::serve;
 use crate::mix::Mix;
 use crate::target::StreamTarget;
 
-/// What to do with downloads.
+/// Commands of `ff-perf downloads`.
 #[derive(Debug, Subcommand)]
 pub enum DownloadsCommand {
     /// Download from a source, one download on each circuit, through given or random relays.
     #[command(after_help = STATUS)]
     Run(Box<DownloadsRunArgs>),
     /// Download continuously, one download at a time, until SIGTERM or Ctrl-C: rotated files,
-    /// OnionPerf's daily files, metrics for Prometheus.
+    /// OnionPerf's files of each day, metrics for Prometheus.
     #[command(after_help = STATUS)]
     Serve(Box<ServeArgs>),
     /// Analyse downloads: times, throughput, failures, where the time went; compare sets of them.
@@ -58,7 +58,7 @@ pub enum DownloadsCommand {
     Plan(PlanArgs),
 }
 
-/// What is downloaded, and how.
+/// Options on network, source and client.
 #[derive(Args, Clone, Debug)]
 pub struct Fetching {
     /// The network, as for `circuits run`: the data directory of a tor in it, a directory with
@@ -109,7 +109,7 @@ pub struct Fetching {
     pub seed: u64,
 }
 
-/// The options by which clients may choose paths themselves: one for all, and one for arms.
+/// Options for clients that choose their own paths: for all clients, or for arms.
 fn paths_of_clients() -> ArgGroup {
     ArgGroup::new("paths_of_clients").args(["as_client", "arms"]).multiple(true)
 }
@@ -118,7 +118,7 @@ fn paths_of_clients() -> ArgGroup {
 #[derive(Args, Clone, Debug)]
 #[command(group = paths_of_clients())]
 pub struct DownloadsRunArgs {
-    /// What is downloaded, and how.
+    /// Network, source and client.
     #[command(flatten)]
     pub fetching: Fetching,
     /// Compare the ways to download (arms) in this TOML file. They take turns, in an order drawn by
@@ -146,7 +146,7 @@ pub struct DownloadsRunArgs {
 #[derive(Args, Clone, Debug)]
 #[command(group = paths_of_clients())]
 pub struct ServeArgs {
-    /// What is downloaded, and how.
+    /// Network, source and client.
     #[command(flatten)]
     pub fetching: Fetching,
     /// Seconds from the start of one download to the start of the next; OnionPerf uses 300.
@@ -183,7 +183,7 @@ pub struct ServeArgs {
 }
 
 impl Fetching {
-    /// The circuits to measure, this many at once, each with one download and nothing else.
+    /// Circuits with one download each, `in_flight` at a time.
     fn measuring(&self, in_flight: u64) -> Measuring {
         Measuring {
             network: self.network.clone(),
@@ -215,7 +215,7 @@ impl Fetching {
 }
 
 impl DownloadsRunArgs {
-    /// The circuits to measure.
+    /// Circuits to measure.
     #[must_use]
     pub fn circuits(&self) -> MeasureArgs {
         MeasureArgs {
@@ -228,7 +228,7 @@ impl DownloadsRunArgs {
 }
 
 impl ServeArgs {
-    /// The circuits to measure.
+    /// Circuits to measure.
     #[must_use]
     pub fn circuits(&self) -> serve::ServeArgs {
         let mix = self.mix.clone().unwrap_or_else(|| Mix::of(self.fetching.size));
@@ -248,13 +248,13 @@ impl ServeArgs {
     }
 }
 
-/// Reads the name of a host in OnionPerf's files.
+/// Parses a host name for OnionPerf's files.
 fn host(text: &str) -> Result<String, String> {
     let is_host = ff_circuits::onionperf::day::is_host(text);
     is_host.then(|| text.to_owned()).ok_or("use up to 64 letters, digits and -".to_owned())
 }
 
-/// Reads the URL of a source.
+/// Parses the URL of a source.
 fn source(text: &str) -> Result<StreamTarget, String> {
     text.parse::<StreamTarget>()?.secret()
 }
@@ -274,7 +274,7 @@ pub struct AnalyzeArgs {
     /// Print the results as JSON. Times are in seconds, throughput in Mbit/s.
     #[arg(long)]
     pub json: bool,
-    /// What the command was run with, for summary.json.
+    /// Options of this run, for summary.json.
     #[arg(skip)]
     pub options: ff_report::options::CommandOptions,
 }
@@ -324,20 +324,19 @@ pub struct ExportArgs {
     pub address: Option<std::net::IpAddr>,
 }
 
-/// A set of downloads, as an argument.
+/// A labelled set of downloads.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DataArg {
-    /// Its label.
+    /// Label.
     pub label: String,
-    /// Its files and folders.
+    /// Files and folders.
     pub paths: Vec<PathBuf>,
 }
 
-/// Reads such an argument.
 fn data(text: &str) -> Result<DataArg, String> {
     let (label, paths) =
         text.split_once('=').ok_or("write LABEL=PATH, or LABEL=PATH,PATH for several")?;
-    // Names of files begin with it.
+    // The label begins file names.
     let is_good = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
     if label.is_empty() || label.starts_with('.') || !label.bytes().all(is_good) {
         return Err(

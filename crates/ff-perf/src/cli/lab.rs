@@ -6,7 +6,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use ff_sim::cli::TortoiseFigure;
 use ff_sim::flow::tortoise::experiment::TortoiseSetting;
 
-/// Which experiment.
+/// Experiments of `ff-perf lab`.
 #[derive(Debug, Subcommand)]
 pub enum LabCommand {
     /// Check the bound B(n, m) on random paths with rate-limited relays (Pries et al., 2008,
@@ -88,7 +88,7 @@ pub enum LabCommand {
 pub enum TortoisePart {
     /// The paper's figures
     Figures,
-    /// What clients get that evade the limit
+    /// Attempts to evade the limit
     Cheats,
     /// Both
     All,
@@ -103,7 +103,7 @@ pub struct LabTortoiseArgs {
     /// The tor without it; default: the system's.
     #[arg(long, value_name = "PROGRAM")]
     pub stock: Option<PathBuf>,
-    /// What to run.
+    /// Part to run.
     #[arg(long, value_enum, default_value_t = TortoisePart::Figures)]
     pub part: TortoisePart,
     /// Figures of the paper to run the experiments of.
@@ -123,8 +123,8 @@ pub struct LabTortoiseArgs {
     /// Seconds of each experiment before the measured ones.
     #[arg(long, value_name = "SECONDS", default_value_t = 20, value_parser = clap::value_parser!(u32).range(0..=3600))]
     pub warm_up: u32,
-    /// What the 15 relays carry together, in bytes a second; default: fitted, and 40 MB/s times
-    /// --scale with --short.
+    /// Total rate of the 15 relays, in bytes a second; default: fitted, and 40 MB/s times --scale
+    /// with --short.
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u64).range(1_000_000..=10_000_000_000))]
     pub capacity: Option<u64>,
     /// A tenth of the network at most, no limit and 100 KB/s only, no client relays, 25 seconds
@@ -140,14 +140,14 @@ pub struct LabTortoiseArgs {
     /// Print a JSON object instead of tables.
     #[arg(long)]
     pub json: bool,
-    /// What the command was run with, for summary.json.
+    /// Options of this run, for summary.json.
     #[arg(skip)]
     pub options: ff_report::options::CommandOptions,
 }
 
 impl LabTortoiseArgs {
-    /// The network's size, and how long an experiment runs. A bucket holds a second of the limit,
-    /// as in `ff-sim tortoise`.
+    /// Size of the network and length of an experiment. A bucket holds a second of the limit, as in
+    /// `ff-sim tortoise`.
     #[must_use]
     pub fn setting(&self) -> TortoiseSetting {
         let (scale, warm_up_secs, secs) = if self.short {
@@ -158,14 +158,14 @@ impl LabTortoiseArgs {
         TortoiseSetting { scale, burst_secs: 1.0, warm_up_secs, secs }
     }
 
-    /// Whether a part is to be run.
+    /// Whether to run a part.
     #[must_use]
     pub fn has(&self, part: TortoisePart) -> bool {
         self.part == part || self.part == TortoisePart::All
     }
 }
 
-/// A part of the paper's network, from a dozen clients on.
+/// Parses the share of the paper's network; at least a dozen clients.
 fn scale(text: &str) -> Result<f64, String> {
     let value = text.parse().ok().filter(|value| (0.01..=2.0).contains(value));
     value.ok_or_else(|| {
@@ -209,13 +209,13 @@ pub struct LabMobileArgs {
     /// Print a JSON object instead of a table.
     #[arg(long)]
     pub json: bool,
-    /// What the command was run with, for summary.json.
+    /// Options of this run, for summary.json.
     #[arg(skip)]
     pub options: ff_report::options::CommandOptions,
 }
 
 impl LabMobileArgs {
-    /// How many downloads each profile has, and how many bytes each is.
+    /// Number of downloads per profile, and bytes of each.
     #[must_use]
     pub fn downloads(&self) -> (u16, u64) {
         if self.short { (2, 1 << 20) } else { (self.downloads, self.size) }
@@ -293,13 +293,13 @@ pub struct LabNavigatorArgs {
     /// Print a JSON object instead of tables.
     #[arg(long)]
     pub json: bool,
-    /// What the command was run with, for summary.json.
+    /// Options of this run, for summary.json.
     #[arg(skip)]
     pub options: ff_report::options::CommandOptions,
 }
 
 impl LabNavigatorArgs {
-    /// How many circuits.
+    /// Number of circuits.
     pub fn circuits(&self) -> u64 {
         if self.short { 1000 } else { self.circuits }
     }

@@ -1,4 +1,4 @@
-//! Options of `circuits run`, and what `circuits serve` has of them.
+//! Options of `circuits run`, and those that `circuits serve` shares.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::target::StreamTarget;
 /// Options of `circuits run`.
 #[derive(Args, Clone, Debug)]
 pub struct MeasureArgs {
-    /// What is measured, and how.
+    /// Network, paths and measurements.
     #[command(flatten)]
     pub measuring: Measuring,
     /// Number of circuits.
@@ -46,7 +46,7 @@ pub struct Recording {
     pub json: bool,
 }
 
-/// What is measured, and how.
+/// Options on network, paths and measurements.
 #[derive(Args, Clone, Debug)]
 pub struct Measuring {
     /// The network: the data directory of a tor that is in it (chutney's and ff-lab's directories
@@ -123,7 +123,8 @@ pub struct Measuring {
     /// status of 200 to 299 count as downloads; redirections are not followed.
     #[arg(long, value_name = "URL")]
     pub target: Option<StreamTarget>,
-    /// Begin at most this many circuits a second at the same first relay. tor's relays mark clients with more than 3.
+    /// Begin at most this many circuits a second at the same first relay. tor's relays mark clients
+    /// with more than 3.
     #[arg(long, value_name = "PER-SECOND", default_value_t = PER_GUARD, value_parser = rate)]
     pub per_guard: f64,
     /// How long a circuit may take to be built, in seconds. Arti gives up a link after two tries of
@@ -141,16 +142,16 @@ pub struct Measuring {
     /// Whether the client chooses paths itself.
     #[arg(skip)]
     pub as_client: bool,
-    /// The folder of such an Arti's guards and documents; without it, a temporary one. Of several
-    /// arms each has a folder in it.
+    /// Folder for guards and documents of an Arti that chooses its own paths; default: temporary.
+    /// Each of several arms has a folder in it.
     #[arg(skip)]
     pub state: Option<PathBuf>,
 }
 
-/// How long a download of `circuits` may take, in seconds.
+/// Default time limit of a circuit's download, in seconds.
 const DOWNLOAD_SECS: u64 = 300;
 
-/// Who builds circuits, as an argument.
+/// Client that builds circuits.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
 pub enum ClientKind {
     /// Arti, in this process.
@@ -173,15 +174,15 @@ impl From<ClientKind> for ff_circuits::record::Client {
 }
 
 impl Measuring {
-    /// Whether streams lead to a target.
+    /// Whether circuits have streams to a target.
     pub const fn has_streams(&self) -> bool {
         self.ttfb > 0 || self.ttfb_for.is_some() || self.download > 0
     }
 
-    /// The first bytes over time that are asked for.
+    /// Settings of repeated first bytes, if asked for.
     ///
     /// # Errors
-    /// One sentence, if these are too many.
+    /// One sentence if there would be too many.
     pub fn latency(&self) -> Result<Option<Series>, String> {
         let every = Duration::try_from_secs_f64(self.ttfb_every).unwrap_or(Duration::MAX);
         let over = |secs| Series::over(Duration::from_secs(secs), every);
@@ -189,7 +190,7 @@ impl Measuring {
     }
 }
 
-/// Reads a number of bytes.
+/// Parses a number of bytes.
 pub(crate) fn bytes(text: &str) -> Result<u64, String> {
     let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
     let unit = match &text[digits.len()..] {
@@ -206,7 +207,7 @@ pub(crate) fn bytes(text: &str) -> Result<u64, String> {
     number.checked_mul(unit).ok_or_else(|| "the number is too large".to_owned())
 }
 
-/// Reads a number of bytes that is not 0.
+/// Parses a number of bytes above 0.
 pub(super) fn some_bytes(text: &str) -> Result<u64, String> {
     match bytes(text)? {
         0 => Err("it must be at least 1 byte".to_owned()),
@@ -214,19 +215,19 @@ pub(super) fn some_bytes(text: &str) -> Result<u64, String> {
     }
 }
 
-/// Reads a share.
+/// Parses a share from 0 to 1.
 pub(super) fn share(text: &str) -> Result<f64, String> {
     let share = text.parse().ok().filter(|share| (0.0..=1.0).contains(share));
     share.ok_or_else(|| "give a share from 0 to 1".to_owned())
 }
 
-/// Reads a time between two streams of a circuit, in seconds.
+/// Parses the seconds between two streams of a circuit.
 fn between(text: &str) -> Result<f64, String> {
     let secs = text.parse().ok().filter(|secs| (0.02..=3600.0).contains(secs));
     secs.ok_or_else(|| "give a number of seconds from 0.02 to 3600".to_owned())
 }
 
-/// Reads a rate per second: a number, per second or with `/s`, `/min` or `/h` at its end.
+/// Parses a rate per second: a number, alone or followed by `/s`, `/min` or `/h`.
 pub(super) fn rate(text: &str) -> Result<f64, String> {
     let (number, unit) = text.split_once('/').unwrap_or((text, "s"));
     let secs = match unit {

@@ -1,11 +1,11 @@
-//! Options of `paths`, and those that `circuits run` has of them, too.
+//! Options of `paths`, some of which `circuits run` shares.
 
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use ff_circuits::paths::{Choice, Lengths, Rules};
 
-/// The port that exits have to let out if nobody says which: the web's.
+/// Default port that exits must allow: HTTPS.
 pub(crate) const PORT: u16 = 443;
 
 /// Options of `paths`.
@@ -31,7 +31,7 @@ pub struct PathsArgs {
     /// Number of paths.
     #[arg(long, value_name = "PATHS", default_value_t = 1000)]
     pub count: u64,
-    /// By which rules.
+    /// Rules for drawing paths.
     #[command(flatten)]
     pub rules: RulesArgs,
     /// Random seed of the paths.
@@ -42,7 +42,7 @@ pub struct PathsArgs {
     pub out: Option<PathBuf>,
 }
 
-/// By which rules paths are drawn.
+/// Options on rules for drawing paths.
 #[derive(Args, Clone, Debug)]
 pub struct RulesArgs {
     /// By which rules relays are drawn.
@@ -66,7 +66,7 @@ pub struct RulesArgs {
 }
 
 impl RulesArgs {
-    /// What they ask for in a network that is private or not, if streams lead to this port.
+    /// Rules for a network, private or not, with streams to this port.
     #[must_use]
     pub fn choice(&self, is_private: bool, target: Option<u16>) -> Choice {
         Choice {
@@ -78,14 +78,14 @@ impl RulesArgs {
         }
     }
 
-    /// Whether any of them is not the default.
+    /// Whether any option differs from its default.
     #[must_use]
     pub fn is_given(&self) -> bool {
         let is_default = self.select == SelectPaths::Tor && self.lengths.text == "3";
         !is_default || self.guards > 0 || self.subnets.is_some() || self.port.is_some()
     }
 
-    /// The same in words, for a run that goes on later.
+    /// The options as text, to compare them when a run is continued.
     #[must_use]
     pub fn words(&self) -> String {
         let name = self.select.to_possible_value();
@@ -101,16 +101,16 @@ impl RulesArgs {
     }
 }
 
-/// A mix of lengths, and how it was written.
+/// A mix of path lengths, with its text.
 #[derive(Clone, Debug)]
 pub struct Mix {
     /// The argument.
     text: String,
-    /// What it means.
+    /// The lengths.
     lengths: Lengths,
 }
 
-/// What becomes of relays of one /16, as an argument.
+/// Whether a path may have relays of one /16.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
 pub enum Subnets {
     /// No two are in a path.
@@ -119,7 +119,7 @@ pub enum Subnets {
     Any,
 }
 
-/// By which rules relays are drawn, as an argument.
+/// Rules for drawing relays.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
 pub enum SelectPaths {
     /// As Tor's clients do today: by weight and position.
@@ -144,12 +144,12 @@ impl From<SelectPaths> for Rules {
     }
 }
 
-/// Reads a mix of lengths, and keeps its words.
+/// Parses a mix of lengths.
 pub(crate) fn mix(text: &str) -> Result<Mix, String> {
     Ok(Mix { text: text.to_owned(), lengths: lengths(text)? })
 }
 
-/// Reads a mix of lengths.
+/// Parses lengths.
 fn lengths(text: &str) -> Result<Lengths, String> {
     let one = |part: &str| -> Option<(u8, f64)> {
         let (length, share) = part.split_once('=').unwrap_or((part, "1"));

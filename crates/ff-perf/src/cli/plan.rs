@@ -36,7 +36,7 @@ pub struct PlanArgs {
     pub json: bool,
 }
 
-/// Reads the budget of a month.
+/// Parses the budget of a month.
 pub(super) fn data(text: &str) -> Result<u64, String> {
     let Some(size) = text.strip_suffix("/month") else {
         return Err(format!("write {text}/month: the budget is for a calendar month"));
@@ -55,7 +55,7 @@ mod tests {
     use crate::cli::downloads::DownloadsCommand;
     use crate::cli::{Cli, Command};
 
-    /// The command that these words after `downloads` give, if they are valid.
+    /// Parses the words after `downloads`; `None` if they are invalid.
     fn told(words: &str) -> Option<DownloadsCommand> {
         let words = ["ff-perf", "downloads"].into_iter().chain(words.split(' '));
         match Cli::try_parse_from(words).ok()?.command {

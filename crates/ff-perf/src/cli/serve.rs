@@ -9,27 +9,26 @@ use super::measure::{Measuring, bytes, rate};
 use crate::mix::Mix;
 use crate::store::rotation::{DAILY_BYTES, Rule};
 
-/// The shortest that files may be, in bytes.
+/// Smallest size of files, in bytes.
 const LEAST_BYTES: u64 = 4096;
-/// The smallest bound of a folder, in bytes.
+/// Smallest limit of a folder, in bytes.
 const LEAST_DISK: u64 = 1_000_000;
-/// The room for what is not lines in a folder, in bytes: the options, the budget and which lines
-/// are in files of days, each also while it is rewritten.
+/// Space of a folder for files without lines, in bytes: options, budget, and the index of daily
+/// files, each also while it is rewritten.
 const NO_LINES: u64 = 32_768;
-/// The number of files that a bounded folder has at least, so that removing the oldest does not
-/// lose too much.
+/// Least number of files in a limited folder, so that removing the oldest does not lose too much.
 const FILES: u64 = 8;
 
 /// Options of `circuits serve`.
 #[derive(Args, Clone, Debug)]
 pub struct ServeArgs {
-    /// What is measured, and how.
+    /// Network, paths and measurements.
     #[command(flatten)]
     pub measuring: Measuring,
     /// Begin at most this many circuits, such as 2/min: with /s, /min or /h.
     #[arg(long, value_name = "RATE", default_value = "1/min", value_parser = steady)]
     pub rate: f64,
-    /// Where lines are kept, and for how long.
+    /// Storage of lines.
     #[command(flatten)]
     pub keeping: Keeping,
     /// Sizes and budget of `downloads serve`.
@@ -40,23 +39,23 @@ pub struct ServeArgs {
     pub arms: Option<PathBuf>,
 }
 
-/// The sizes of downloads, and their budget.
+/// Sizes of downloads, their budget, and the host's name.
 #[derive(Clone, Debug)]
 pub struct Terms {
-    /// Their sizes.
+    /// Sizes.
     pub mix: Mix,
-    /// Their budget for a month of UTC, in bytes; no limit if none.
+    /// Budget for a month of UTC, in bytes; `None` without a limit.
     pub data_bytes: Option<u64>,
-    /// The network interface whose counters count for the budget; if none, the traffic is computed
-    /// from the payload.
+    /// Network interface whose counters count for the budget; `None`: the traffic is computed from
+    /// the payload.
     pub data_interface: Option<String>,
     /// The measuring host's name in OnionPerf's files.
     pub host: String,
-    /// Its public address in these, if it is to be told.
+    /// The host's public address in these files, if given.
     pub address: Option<String>,
 }
 
-/// Where lines are kept, for how long, and who may read the metrics.
+/// Options on storage of lines and on metrics.
 #[derive(Args, Clone, Debug)]
 pub struct Keeping {
     /// Write lines to circuits-NUMBER-DAY.jsonl in this folder. A restart continues there.
@@ -88,17 +87,17 @@ pub struct Keeping {
     pub refresh: u64,
 }
 
-/// When another file begins.
+/// When a new file begins.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Rotate {
-    /// With each day of UTC.
+    /// Each day of UTC.
     Daily,
     /// At this size, in bytes.
     Bytes(u64),
 }
 
 impl Keeping {
-    /// Which files there are.
+    /// The rotation rule.
     #[must_use]
     pub fn rule(&self) -> Rule {
         let (is_daily, file_bytes) = match self.rotate {
@@ -111,8 +110,8 @@ impl Keeping {
     }
 }
 
-/// Reads a rate with its unit, because without one, minutes may be meant, and the rate would be
-/// sixty times too high.
+/// Parses a rate with its unit. Without a unit it might be per minute, and the rate would be sixty
+/// times too high.
 fn steady(text: &str) -> Result<f64, String> {
     if !text.contains('/') {
         return Err(format!("give a unit: {text}/h, {text}/min or {text}/s"));
@@ -120,7 +119,7 @@ fn steady(text: &str) -> Result<f64, String> {
     rate(text)
 }
 
-/// Reads when another file begins.
+/// Parses when a new file begins.
 fn rotate(text: &str) -> Result<Rotate, String> {
     if text == "daily" {
         return Ok(Rotate::Daily);
@@ -131,7 +130,7 @@ fn rotate(text: &str) -> Result<Rotate, String> {
     }
 }
 
-/// Reads a bound on a folder.
+/// Parses the limit of a folder.
 fn disk(text: &str) -> Result<u64, String> {
     match bytes(text)? {
         size if size < LEAST_DISK => Err(format!("it must be at least {LEAST_DISK} bytes")),

@@ -67,7 +67,7 @@ pub struct SourceArgs {
     pub rate: Option<u64>,
 }
 
-/// Reads which tor publishes an onion service.
+/// Parses the directory of the tor that publishes the onion service.
 fn by(text: &str) -> Result<PathBuf, String> {
     match text.strip_prefix("tor:") {
         Some(dir) if !dir.is_empty() => Ok(PathBuf::from(dir)),

@@ -1,10 +1,10 @@
-//! Arti, in this process: its channels and circuits, without its choice of paths and its timeouts;
-//! in [`own`], with both.
+//! Arti in this process: its channels and circuits, without its choice of paths and its timeouts;
+//! the module [`own`] has both.
 //!
 //! All use of Arti's circuits and links, whose interfaces are not stable, is in this module.
-//! `TunnelBuilder` is not used: it hides when hops stand, and gives circuits up by a timeout that
-//! it learns, which cuts off what is to be measured. What is left of Arti's own: a link has 5 s,
-//! and is tried twice, with the first try in the times of hops.
+//! `TunnelBuilder` is not used: it hides when hops are complete, and gives circuits up after a
+//! learned timeout, which would cut off what is measured. Arti's limits remain: a link has 5 s and
+//! two tries, and the times of hops include the first try.
 //!
 //! Decisions: doc/decisions.md, "arti-client only where the client chooses paths".
 
@@ -39,28 +39,27 @@ pub use self::bootstrap::start;
 use self::links::Links;
 use super::{Answer, Client, Fault, PROBE_PORT, Progress, by_exit, refused, us_since};
 
-/// How long Arti keeps halves of closed streams: as long as tor's circuits may take.
+/// How long Arti keeps half-closed streams: as long as tor's circuits may take.
 const HALF_STREAMS: Duration = Duration::from_secs(60);
 
-/// Arti's part of a client.
+/// Builds circuits with Arti.
 pub struct Arti {
     /// Links to guards.
     links: Links,
-    /// Parameters of circuits to exits.
+    /// Circuit parameters for exits.
     params: CircParameters,
 }
 
-/// A circuit of Arti's.
+/// A circuit built by Arti.
 pub struct ArtiCircuit {
-    /// It.
     tunnel: Arc<ClientTunnel>,
-    /// What moves its cells.
+    /// The reactor, which moves cells.
     _reactor: Reactor,
 }
 
-/// The task of a circuit's reactor, which ends with this. By itself a reactor waits for the first
-/// hop for ever, even if the circuit was given up, and keeps its link open; when it ends, it has
-/// the circuit destroyed.
+/// Task of a circuit's reactor; dropping it aborts the task. Otherwise a reactor would wait for the
+/// first hop for ever, even if the circuit was given up, and keep its link open. When it ends, the
+/// circuit is destroyed.
 struct Reactor(AbortHandle);
 
 impl Drop for Reactor {
@@ -70,10 +69,10 @@ impl Drop for Reactor {
 }
 
 impl Arti {
-    /// For a network. Call it within a runtime of tokio's.
+    /// A client for a network. Call it within a tokio runtime.
     ///
     /// # Errors
-    /// With what Arti says.
+    /// Arti's message.
     pub fn new(network: &CircuitNetwork) -> Result<Self, String> {
         choose_cryptography();
         let runtime = PreferredRuntime::current().map_err(|error| error.to_string())?;
@@ -84,7 +83,7 @@ impl Arti {
         Ok(Self { links, params })
     }
 
-    /// The first hop, on a link that is open or opened for it.
+    /// Creates the first hop, on an open or a new link.
     async fn first(
         &self,
         target: &OwnedCircTarget,
@@ -97,15 +96,15 @@ impl Arti {
         }
         let pending = channel.new_tunnel(Arc::new(NoTimeout)).await;
         let (pending, reactor) = pending.map_err(|error| fault(&error))?;
-        // The circuit's user learns why it has ended. A future of its size is not moved more often
-        // than it must.
+        // Errors reach the user of the circuit. Spawned at once, as moving a future of this size is
+        // expensive.
         let reactor = Reactor(tokio::spawn(reactor.run()).abort_handle());
         let tunnel = pending.create_firsthop(target, self.params.clone()).await;
         let tunnel = Arc::new(tunnel.map_err(|error| fault(&error))?);
         Ok(ArtiCircuit { tunnel, _reactor: reactor })
     }
 
-    /// The link to a relay.
+    /// Gets or opens the link to a relay.
     async fn link(
         &self,
         target: &OwnedCircTarget,
@@ -114,7 +113,8 @@ impl Arti {
         loop {
             match links.get_or_launch(target, ChannelUsage::UserTraffic).await {
                 Ok(link) => return Ok(link),
-                // The one that opened it for all waiters has given up; one of these is the next.
+                // The task that opened the link for all waiters gave up; one of the waiters tries
+                // next.
                 Err(ChanError::RequestCancelled) => {}
                 Err(error) => return Err(no_link(&error)),
             }
@@ -162,7 +162,7 @@ impl Client for Arti {
             },
             Probe::Resolve => match circuit.tunnel.resolve(&text).await {
                 Ok(answers) => resolved(address, &answers)?,
-                // An answer, too, in one cell.
+                // An error is an answer too, in one cell.
                 Err(ProtoError::ResolveError(_)) => NOTHING.to_owned(),
                 Err(error) => return Err(fault(&error)),
             },
@@ -192,8 +192,7 @@ impl Client for Arti {
     }
 }
 
-/// Why a stream has ended, if its target has not ended it; `by_end` judges the reason of the exit's
-/// END.
+/// Why a stream ended; `None` if its target ended it. `by_end` judges the reason of the exit's END.
 async fn lost(
     tunnel: &ClientTunnel,
     stream: &mut Compat<DataStream>,
@@ -202,13 +201,13 @@ async fn lost(
 ) -> Option<Fault> {
     match error?.get_ref()?.downcast_ref()? {
         ProtoError::EndReceived(reason) => by_end(reason.to_string().to_lowercase()),
-        // So says who writes to a stream that has ended, with its circuit or without.
+        // Writes fail so on an ended stream, whether or not its circuit has ended.
         error @ (ProtoError::NotConnected | ProtoError::CircuitClosed) => {
             let closed = tunnel.as_single_circ().ok()?.wait_for_close();
             if timeout(CLOSING, closed).await.is_ok() {
                 return Some(fault(error));
             }
-            // The reader learns what the exit has said.
+            // A read returns the exit's reason.
             let read = timeout(CLOSING, stream.read_u8()).await.ok()?.err()?;
             match read.get_ref()?.downcast_ref()? {
                 ProtoError::EndReceived(reason) => by_end(reason.to_string().to_lowercase()),
@@ -219,13 +218,13 @@ async fn lost(
     }
 }
 
-/// How long after a stream its circuit may be known to have ended, or what the exit has said.
+/// Longest wait, after a stream's end, for the end of its circuit or the exit's reason.
 const CLOSING: Duration = Duration::from_secs(3);
 
-/// The reason that is noted for an answer without an address.
+/// Reason recorded for an answer without an address.
 const NOTHING: &str = "error";
 
-/// What is noted of what an exit resolved a literal address to: nothing if it is that address, as
+/// Reason recorded when an exit resolved a literal address: empty if the answer is that address, as
 /// it must be.
 fn resolved(address: Ipv4Addr, answers: &[IpAddr]) -> Result<String, Fault> {
     let is_false = |answer: &&IpAddr| **answer != IpAddr::V4(address);
@@ -239,7 +238,7 @@ fn resolved(address: Ipv4Addr, answers: &[IpAddr]) -> Result<String, Fault> {
     }
 }
 
-/// Gives nothing up: the measuring code has a time limit of its own.
+/// Never times out: the measuring code has its own time limit.
 struct NoTimeout;
 
 impl TimeoutEstimator for NoTimeout {
@@ -248,13 +247,13 @@ impl TimeoutEstimator for NoTimeout {
     }
 }
 
-/// Has TLS use the cryptography of the rest of the program.
+/// Makes TLS use the program's cryptography.
 fn choose_cryptography() {
-    // An error only says that the program has chosen its cryptography already.
+    // An error only means that the program has already chosen one.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
 }
 
-/// A relay as Arti wants it.
+/// Converts a relay for Arti.
 fn target(relay: &NetworkRelay) -> Result<OwnedCircTarget, Fault> {
     let odd = |what: &dyn std::fmt::Display| Fault::client(format!("relay {}: {what}", relay.id));
     let mut builder = OwnedCircTarget::builder();
@@ -268,7 +267,7 @@ fn target(relay: &NetworkRelay) -> Result<OwnedCircTarget, Fault> {
     builder.build().map_err(|error| odd(&error))
 }
 
-/// The text of a circuit's error, and the side at fault.
+/// Converts a circuit's error, with the side at fault.
 fn fault(error: &ProtoError) -> Fault {
     match error {
         ProtoError::Bug(_) | ProtoError::IdRangeFull | ProtoError::Spawn { .. } => {
@@ -279,23 +278,23 @@ fn fault(error: &ProtoError) -> Fault {
     }
 }
 
-/// Why a link could not be opened, and the side at fault.
+/// Converts a link's error, with the side at fault.
 fn no_link(error: &ChanError) -> Fault {
     let reason = reason(error);
     match error {
         ChanError::ChanTimeout { .. } => Fault::timeout(reason),
         error if is_ours(error) => Fault::client(reason),
-        // This machine has no way there, or a router far away says that there is none.
+        // This machine has no route, or a distant router reports none.
         error if says(error, &[Errno::NETUNREACH]) => Fault::unknown(reason),
         _ => Fault::relay(reason),
     }
 }
 
-/// What this machine may have no more of: file descriptors, ports, memory, a network.
+/// Errors for exhausted resources of this machine: file descriptors, ports, memory, network.
 const LACKING: [Errno; 6] =
     [Errno::MFILE, Errno::NFILE, Errno::ADDRNOTAVAIL, Errno::NOBUFS, Errno::NOMEM, Errno::NETDOWN];
 
-/// Whether a link failed for what this machine has no more of, or for an error of Arti's own.
+/// Whether a link failed for exhausted resources of this machine or an error of Arti.
 fn is_ours(error: &ChanError) -> bool {
     match error {
         ChanError::UnusableTarget(_)
@@ -307,7 +306,7 @@ fn is_ours(error: &ChanError) -> bool {
     }
 }
 
-/// Whether a link failed, at one of the relay's addresses, with one of these.
+/// Whether a link failed, at one of the relay's addresses, with one of these errors.
 fn says(error: &ChanError, errnos: &[Errno]) -> bool {
     match error {
         ChanError::Connect { addresses } => {
@@ -317,7 +316,7 @@ fn says(error: &ChanError, errnos: &[Errno]) -> bool {
     }
 }
 
-/// Whether an error, or one beneath, is one of these.
+/// Whether an error or one of its causes is one of these.
 fn lies_beneath(error: &(dyn std::error::Error + 'static), errnos: &[Errno]) -> bool {
     causes(error).any(|error| {
         let shared = error.downcast_ref::<Arc<io::Error>>().map(AsRef::as_ref);
@@ -326,12 +325,12 @@ fn lies_beneath(error: &(dyn std::error::Error + 'static), errnos: &[Errno]) -> 
     })
 }
 
-/// The text of an error, with its causes.
+/// Text of an error with its causes.
 pub(crate) fn reason(error: &(dyn std::error::Error + 'static)) -> String {
     causes(error).map(|error| error.to_string()).collect::<Vec<_>>().join(": ")
 }
 
-/// An error and its causes, from the outside in.
+/// An error and its causes, outermost first.
 fn causes<'a>(
     error: &'a (dyn std::error::Error + 'static),
 ) -> impl Iterator<Item = &'a (dyn std::error::Error + 'static)> {

@@ -1,15 +1,14 @@
-//! A tor process, by its control socket and its SocksPort.
+//! A tor process, used through its control socket and its SocksPort.
 //!
 //! ```text
 //!  build, probe, open ─▶ Commands: a thread ─▶ control connection 1 ─▶ tor
 //!          ▲                                                            │
-//!          └── Table: who waits for what ◀── Events: a thread ◀── control connection 2
+//!          └── Table: waiters ◀───────────── Events: a thread ◀── control connection 2
 //! ```
 //!
 //! Times are those at which events are read here. tor answers RESOLVE of a literal address itself,
-//! so that probe is not to be had. While it is used, tor leaves all new streams to us: it has to be
-//! a tor that nobody else uses. For that it gets other options, and has its own back after
-//! its last use.
+//! so that probe is not available. Meanwhile tor leaves all new streams to this program, so nothing
+//! else may use it. Its options are changed for that and restored after the last use.
 
 mod commands;
 mod events;
@@ -43,30 +42,28 @@ use refusal::RejectsInternal;
 use stream::{News, Stream, TOLD, astray, by_tor, ended};
 use table::{CircuitState, Slot, StreamState, Table};
 
-/// How often the link of a circuit is looked at that tor tells nothing of.
+/// Interval of checks of a circuit's link while tor sends no events.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// A tor process.
+/// A tor process that builds circuits for this program.
 pub struct Tor {
-    /// Where commands go.
     commands: Commands,
-    /// What each waiter waits for.
+    /// Waiters for events.
     table: Arc<Table>,
-    /// Where streams begin.
+    /// Address of the SocksPort.
     socks: SocketAddr,
-    /// Whether an exit that says an address in 127.0.0.0/8 breaks the protocol for it.
+    /// Whether tor reports an exit's answer with an address in 127.0.0.0/8 as a protocol violation.
     rejects: RejectsInternal,
 }
 
-/// A circuit of tor's.
+/// A circuit of a tor process; dropping it closes the circuit.
 pub struct TorCircuit {
-    /// Its number.
+    /// tor's circuit id.
     id: String,
-    /// Where it is closed.
+    /// Closes the circuit.
     commands: Commands,
-    /// Where it is known.
     table: Arc<Table>,
-    /// The events of it.
+    /// Events of the circuit.
     news: Mutex<Slot<CircuitState>>,
 }
 
@@ -77,12 +74,12 @@ impl TorCircuit {
         Self { id, commands, table: Arc::clone(table), news }
     }
 
-    /// Why it has ended, which tor tells before it tells of its streams.
+    /// Why the circuit ended; tor reports that before the end of its streams.
     fn destroyed(&self) -> Fault {
         self.end().unwrap_or_else(|| Fault::circuit("destroyed"))
     }
 
-    /// Why it has ended, if that was told.
+    /// Why the circuit ended, if tor has reported it.
     fn end(&self) -> Option<Fault> {
         let mut news = self.news.lock().unwrap_or_else(PoisonError::into_inner);
         while let Some(state) = news.next_now() {
@@ -94,8 +91,7 @@ impl TorCircuit {
         None
     }
 
-    /// Why it has ended, which another connection than the one that is asked may tell a little
-    /// later.
+    /// Why the circuit ended, waiting a little: events come on another connection than replies.
     async fn destroyed_by_now(&self) -> Fault {
         let until = Instant::now() + TOLD;
         loop {
@@ -115,13 +111,13 @@ impl Drop for TorCircuit {
     }
 }
 
-/// A tor that was taken over.
+/// Result of taking over a tor.
 pub struct Takeover {
-    /// It.
+    /// The tor.
     pub tor: Tor,
-    /// When it has its options back.
+    /// Reports when tor has its options back.
     pub ending: Ending,
-    /// A note about it, if there is one.
+    /// A warning, if any.
     pub note: Option<String>,
 }
 
@@ -129,16 +125,16 @@ impl Tor {
     /// Takes over the first tor in a directory that has a control socket and a SocksPort.
     ///
     /// # Errors
-    /// When there is none, with the directory's name, when another process changes its options, and
-    /// what the control socket says.
+    /// If there is none, with the directory's name; errors of the control socket.
     pub fn take_over(dir: &Path) -> Result<Takeover, String> {
         Self::take_over_with(dir, &[])
     }
 
-    /// The same, and gives tor these options, by name and value, until it has its own back.
+    /// As [`Self::take_over`], and sets these options, by name and value, until tor gets its own
+    /// back.
     ///
     /// # Errors
-    /// As [`Self::take_over`], and when tor refuses an option.
+    /// As [`Self::take_over`], and if tor refuses an option.
     pub fn take_over_with(dir: &Path, lines: &[(String, String)]) -> Result<Takeover, String> {
         let dir = find(dir)?;
         let lock = TorLock::take(&dir)?;
@@ -156,19 +152,18 @@ impl Tor {
         if let Err(error) =
             events::start(events, Arc::clone(&table), commands.watch(), rejects.clone())
         {
-            // Else the ending would wait for them.
+            // Otherwise dropping the ending would wait for them.
             drop(commands);
             return Err(error.to_string());
         }
         Ok(Takeover { tor: Self { commands, table, socks, rejects }, ending, note })
     }
 
-    /// The first of these options, by name and value, that the tor in a directory refuses, and its
-    /// words. tor keeps none of them.
+    /// The first of these options, by name and value, that the tor in a directory refuses, with
+    /// tor's message. tor keeps none of them.
     ///
     /// # Errors
-    /// When the directory has no tor that can be taken over, when another process changes its
-    /// options, and what else the control socket says.
+    /// If the directory has no tor that can be taken over; errors of the control socket.
     pub fn refused(
         dir: &Path,
         lines: &[(String, String)],
@@ -179,11 +174,11 @@ impl Tor {
         refused.map_err(|error| format!("{}: {error}", dir.display()))
     }
 
-    /// The names of these options that the tor in a directory has set although its torrc does not:
-    /// a run that was killed may have left them.
+    /// Names of these options that tor has set although its torrc does not: a killed run may have
+    /// left them.
     ///
     /// # Errors
-    /// When the directory has no tor that can be taken over, and what the control socket says.
+    /// If the directory has no tor that can be taken over; errors of the control socket.
     pub fn not_of_torrc(dir: &Path, lines: &[(String, String)]) -> Result<Vec<String>, String> {
         let dir = find(dir)?;
         let torrc = fs::read_to_string(dir.join("torrc")).unwrap_or_default();
@@ -192,14 +187,14 @@ impl Tor {
         found.map_err(|error| format!("{}: {error}", dir.display()))
     }
 
-    /// Whether an arm must leave this option as it is: tor is reached by it, or given paths need
+    /// Whether an arm must not set this option, because tor is reached by it or given paths need
     /// it.
     #[must_use]
     pub fn needs(option: &str, has_given_paths: bool) -> bool {
         options::is_needed(option, has_given_paths)
     }
 
-    /// Asks for a stream and puts it on a circuit; says where its news come.
+    /// Requests a stream, attaches it to a circuit, and returns its events.
     async fn stream(
         &self,
         circuit: &TorCircuit,
@@ -211,7 +206,7 @@ impl Tor {
         let source = socket.local_addr().map_err(socks)?;
         let slot = self.table.expect_stream(source);
         let mut news = News::of(slot, &circuit.id);
-        // RFC 1928 §3: version 5, one method, and that is none.
+        // RFC 1928 §3: version 5, one method: no authentication.
         socket.write_all(&[5, 1, 0]).await.map_err(socks)?;
         let mut method = [0; 2];
         socket.read_exact(&mut method).await.map_err(socks)?;
@@ -219,7 +214,7 @@ impl Tor {
         let id = match news.next().await?.1 {
             StreamState::New(id) => id,
             StreamState::Ended { reason, .. } => return Err(Fault::client(reason)),
-            // tor has not waited for us.
+            // tor did not wait for us.
             StreamState::Sent(on)
             | StreamState::Connected(on)
             | StreamState::Renamed { circuit: on, .. } => return Err(astray(&on)),
@@ -232,9 +227,8 @@ impl Tor {
     }
 }
 
-/// A stream that could not be put on its circuit. tor refuses that for the circuit's sake, if that
-/// has ended or is too short, or because the stream does not wait for us: then it does something
-/// else with it.
+/// The fault of a stream that could not be attached. tor refuses because the circuit has ended or
+/// is too short, or because the stream does not wait for us: then tor handles it itself.
 async fn not_attached(fault: Fault, circuit: &TorCircuit) -> Fault {
     let says = |part| fault.reason.contains(part);
     if fault.whose == Whose::Client {
@@ -259,9 +253,9 @@ impl Client for Tor {
     type Stream = Stream;
 
     const NAME: ff_circuits::record::Client = ff_circuits::record::Client::Tor;
-    // A refusal by the reason `misc` makes a circuit too old for new streams, with any
-    // MaxCircuitDirtiness, and tor closes such circuits without streams once more before it heeds
-    // the NewCircuitPeriod that it is given.
+    // A refusal with reason `misc` makes a circuit too old for new streams whatever
+    // MaxCircuitDirtiness is, and tor closes such circuits without streams once more before it
+    // applies the new NewCircuitPeriod.
     const KEEPS_UNUSED: bool = false;
 
     async fn build(
@@ -278,8 +272,8 @@ impl Client for Tor {
                 .unwrap_or(u64::MAX)
         };
         loop {
-            // A link that opens does not tell of the circuit, which may be given up before anything
-            // is told of it.
+            // No event links an opening link to the circuit, which may be cancelled before its
+            // first event.
             let slot = circuit.news.get_mut().unwrap_or_else(PoisonError::into_inner);
             let news = timeout(LOOK, slot.next()).await;
             let link = self.table.link(&guard.id, progress.began);
@@ -328,14 +322,13 @@ impl Client for Tor {
                 StreamState::New(_) | StreamState::Sent(_) | StreamState::Renamed { .. } => {}
             }
         }
-        // The answer of the SocksPort, with an IPv4 address as tor has it always
-        // (socks-extensions).
+        // The reply has an IPv4 address, as always from tor (socks-extensions).
         let mut reply = [0; 10];
         socket.read_exact(&mut reply).await.map_err(socks)?;
         Ok(Stream::new(socket, news))
     }
 
-    /// A SocksPort closes a stream in the same way for either end; tor's events say which end it
+    /// A SocksPort closes a stream in the same way for either end; tor's events tell which end it
     /// was.
     async fn lost(
         circuit: &Self::Circuit,
@@ -346,7 +339,7 @@ impl Client for Tor {
     }
 }
 
-/// The message about a tor that still has our options from before.
+/// Warning about a tor that still has the options of an earlier run.
 fn left_over(dir: &Path) -> String {
     format!(
         "{}: its tor still has the options of a killed run; send it SIGHUP to restore those of its torrc",
@@ -354,10 +347,10 @@ fn left_over(dir: &Path) -> String {
     )
 }
 
-/// The directory of a tor with a control socket and a SocksPort: this one, or one in it, as a lab
+/// Finds a tor with a control socket and a SocksPort: in this directory or one below it, as a lab
 /// or chutney has them.
 pub(crate) fn find(dir: &Path) -> Result<PathBuf, String> {
-    // A consensus' file stands in the directory of the tor that has it.
+    // The file of a consensus is in the directory of its tor.
     let dir = if dir.is_file() { dir.parent().unwrap_or(dir) } else { dir };
     let is_client = |dir: &PathBuf| {
         let torrc = fs::read_to_string(dir.join("torrc")).unwrap_or_default();
@@ -371,7 +364,7 @@ pub(crate) fn find(dir: &Path) -> Result<PathBuf, String> {
     })
 }
 
-/// The SocksPort of the tor in a directory.
+/// SocksPort of the tor in a directory.
 fn socks_port(control: &mut Control, dir: &Path) -> Result<SocketAddr, String> {
     let failed = |error: ff_lab::Error| format!("{}: {error}", dir.display());
     let listeners = control.getinfo("net/listeners/socks").map_err(failed)?;
@@ -379,7 +372,7 @@ fn socks_port(control: &mut Control, dir: &Path) -> Result<SocketAddr, String> {
     socks.ok_or_else(|| format!("{}: its tor has no SocksPort with an address", dir.display()))
 }
 
-/// Whether a torrc has a SocksPort. The last line that says so counts, and 0 is none.
+/// Whether a torrc has a SocksPort. The last line counts; 0 means none.
 fn has_socks(torrc: &str) -> bool {
     let value = |line: &str| {
         let mut words = line.split_whitespace();
@@ -389,7 +382,7 @@ fn has_socks(torrc: &str) -> bool {
     torrc.lines().filter_map(value).next_back().unwrap_or(false)
 }
 
-/// Asks a SocksPort to connect to a host (RFC 1928 §4).
+/// A SOCKS request to connect to a host (RFC 1928 §4).
 fn connect_request(host: &str, port: u16) -> Result<Vec<u8>, Fault> {
     let mut request = vec![5, 1, 0];
     match host.parse::<Ipv4Addr>() {
@@ -408,7 +401,7 @@ fn connect_request(host: &str, port: u16) -> Result<Vec<u8>, Fault> {
     Ok(request)
 }
 
-/// A SocksPort that does not do what it should.
+/// The fault of a SocksPort that misbehaves.
 fn socks(error: io::Error) -> Fault {
     Fault::client(format!("SocksPort: {error}"))
 }
@@ -417,7 +410,7 @@ fn socks(error: io::Error) -> Fault {
 mod tests {
     use super::*;
 
-    /// What chutney writes into each node's torrc, as far as it matters here.
+    /// Lines of chutney's torrcs that matter here.
     const COMMON: &str = "TestingTorNetwork 1\nDataDirectory /x/net/nodes/000a\nRunAsDaemon 1\nControlPort 8000\n\
         ControlSocket /x/net/nodes/000a/control\nCookieAuthentication 1\nSandbox 1\n\
         DirAuthority test000a orport=5000 no-v2 v3ident=76DBE7 127.0.0.1:7000 1C9B7A\n";

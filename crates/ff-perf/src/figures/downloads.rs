@@ -9,25 +9,25 @@ use prometheus_client::registry::{Registry, Unit};
 
 use super::{REASONS, reason};
 
-/// Upper ends of the parts of download times, in seconds: up to those over EDGE (OnionPerf on
+/// Upper bounds of buckets of download times, in seconds, up to those over EDGE (OnionPerf on
 /// mobile links).
 const SECS: [f64; 14] =
     [0.1, 0.25, 0.5, 1.0, 2.0, 3.0, 5.0, 7.5, 10.0, 20.0, 40.0, 90.0, 270.0, 900.0];
-/// The side at fault for failures, as lines name it.
+/// Sides at fault, as named in lines.
 const WHOSE: [&str; 4] = ["relay", "target", "client", "unknown"];
 
-/// The stage of a time, and the size of its download in bytes.
+/// Stage of a time, and size of the download in bytes.
 type StageLabels = [(&'static str, String); 2];
-/// The side at fault for a failure, and its reason.
+/// Side at fault, and reason.
 type FailureLabels = [(&'static str, &'static str); 2];
 
-/// The figures; clones are the same ones.
+/// The metrics; clones share their values.
 #[derive(Clone, Debug)]
 pub(super) struct Downloads {
-    /// From asking for the stream until each stage.
+    /// Times from the request of the stream to each stage.
     secs: Family<StageLabels, Histogram, fn() -> Histogram>,
     failures: Family<FailureLabels, Counter>,
-    /// Payload that came, also of failed downloads, in bytes.
+    /// Payload received, also by failed downloads, in bytes.
     payload: Counter,
 }
 
@@ -53,7 +53,7 @@ impl Downloads {
         all.register_with_unit("download_payload", help, Unit::Bytes, self.payload.clone());
     }
 
-    /// Counts the download of a circuit that has ended.
+    /// Counts a finished circuit's download.
     pub(super) fn note(&self, circuit: &CircuitRecord) {
         if let Some(failure) = &circuit.failure {
             let labels = [("whose", whose(failure.whose)), ("reason", reason(failure))];
@@ -79,7 +79,7 @@ impl Downloads {
     }
 }
 
-/// The side at fault for a failure, as lines name it.
+/// Name of the side at fault in lines.
 const fn whose(whose: Whose) -> &'static str {
     match whose {
         Whose::Relay => "relay",

@@ -1,8 +1,8 @@
-//! An onion service by Arti.
+//! An onion service run by Arti.
 //!
 //! Its key is in Arti's key store, in the folder of the client's state, with mode 0600. Streams of
-//! clients are connections like others, with the same bounds. Circuits of clients, and streams on
-//! one of them, are bounded here.
+//! clients count against the same limits as connections. This module limits circuits of clients and
+//! streams per circuit.
 
 use std::future::{pending, ready};
 use std::io;
@@ -28,37 +28,36 @@ use tor_rtcompat::PreferredRuntime;
 
 use super::PORT;
 
-/// The service's name in Arti's key store.
+/// Name of the service in Arti's key store.
 const NICKNAME: &str = "ff-perf";
-/// Circuits of clients at once: clients have one for each download.
+/// Most circuits of clients at once; clients have one per download.
 const CIRCUITS: usize = 512;
-/// Streams of a circuit at once: as many as connections. Arti ends a circuit with more.
+/// Most streams per circuit at once: as many as connections. Arti closes a circuit with more.
 const STREAMS: u32 = 64;
-/// How long a circuit to a client's rendezvous point may take, and then its first stream.
+/// Longest wait for a circuit to a client's rendezvous point, and then for its first stream.
 const RENDEZVOUS: Duration = Duration::from_secs(60);
-/// How long a circuit is kept without an open stream: a client whose next download comes later
-/// builds another one, and strangers cannot hold all circuits for long.
+/// How long a circuit without open streams is kept. A client whose next download comes later builds
+/// another one, and strangers cannot hold all circuits for long.
 const UNUSED: Duration = Duration::from_secs(180);
 
-/// A running service. It ends when this is dropped.
+/// A running service; dropping it ends the service.
 pub struct ArtiService {
-    /// Its address, with `.onion`.
+    /// Address with `.onion`.
     pub address: String,
-    /// The streams of its clients.
+    /// Streams of clients.
     pub streams: Streams,
-    /// Comes when the service has ended by itself.
+    /// Resolves when the service has ended by itself.
     pub ended: oneshot::Receiver<()>,
-    /// Ends the service when it is dropped.
+    /// Ends the service when dropped.
     _running: Arc<RunningOnionService>,
-    /// What keeps the network's documents new.
+    /// Keeps the network's documents up to date.
     _client: Arc<TorClient<PreferredRuntime>>,
 }
 
-/// Streams of clients.
+/// Streams of clients, from all circuits.
 pub struct Streams {
-    /// One after the other, from all circuits.
     streams: BoxStream<'static, ClientStream>,
-    /// Dropped after the last one.
+    /// Dropped after the last stream.
     end: Option<oneshot::Sender<()>>,
 }
 
@@ -74,15 +73,13 @@ impl Accept for Streams {
     }
 }
 
-/// An open stream of a client. Its circuit is in use until this is dropped.
+/// An open stream of a client; its circuit is in use until this is dropped.
 pub struct ClientStream {
-    /// The stream.
     stream: DataStream,
-    /// Tells the circuit.
     _in_use: Use,
 }
 
-/// Marks a circuit as in use until this is dropped.
+/// Marks a circuit as in use until dropped.
 type Use = watch::Receiver<()>;
 
 impl AsyncRead for ClientStream {
@@ -116,7 +113,7 @@ impl AsyncWrite for ClientStream {
 /// Launches a service.
 ///
 /// # Errors
-/// One sentence with what Arti says.
+/// One sentence with Arti's message.
 pub fn launch(client: Arc<TorClient<PreferredRuntime>>) -> Result<ArtiService, String> {
     let nickname = HsNickname::new(NICKNAME.to_owned()).map_err(|error| error.to_string())?;
     let config = OnionServiceConfigBuilder::default()
@@ -135,7 +132,7 @@ pub fn launch(client: Arc<TorClient<PreferredRuntime>>) -> Result<ArtiService, S
     Ok(ArtiService { address, streams, ended, _running: running, _client: client })
 }
 
-/// The streams of a client's circuit, which ends with its requests.
+/// Streams of a client's circuit, which ends when no more are requested.
 fn session(request: RendRequest) -> BoxStream<'static, ClientStream> {
     let accepted = async move {
         let requests = timeout(RENDEZVOUS, request.accept()).await.ok()?.ok()?;
@@ -144,8 +141,8 @@ fn session(request: RendRequest) -> BoxStream<'static, ClientStream> {
     stream::once(accepted).filter_map(ready).flatten().filter_map(open).boxed()
 }
 
-/// The requests for streams on a circuit, until none has been in use for a time: for the first
-/// of these before the first request, for the second one later.
+/// Requests for streams on a circuit, until no stream has been open for `first` before the first
+/// request, or for `later` after it.
 fn while_used<R: Send + 'static>(
     requests: impl Stream<Item = R> + Send + Unpin + 'static,
     [first, later]: [Duration; 2],
@@ -166,7 +163,8 @@ fn while_used<R: Send + 'static>(
     })
 }
 
-/// A stream of a client. Another port ends the circuit, as at a tor, which tells least to scanners.
+/// Accepts a stream of a client. A request for another port closes the circuit, as in tor, which
+/// tells scanners least.
 async fn open((request, in_use): (StreamRequest, Use)) -> Option<ClientStream> {
     let is_ours =
         matches!(request.request(), IncomingStreamRequest::Begin(begin) if begin.port() == PORT);

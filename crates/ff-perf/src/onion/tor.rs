@@ -1,7 +1,7 @@
-//! An onion service by a tor, over its control port (control-spec 3.27, ADD_ONION).
+//! An onion service run by a tor, over its control port (control-spec 3.27, ADD_ONION).
 //!
-//! It ends with the control connection, which is kept by a thread until this is dropped. tor hands
-//! its streams on to a port of loopback.
+//! The service ends with the control connection, which a thread keeps until this is dropped. tor
+//! connects streams to a port of loopback.
 
 use std::io::{self, Write as _};
 use std::net::SocketAddr;
@@ -18,39 +18,40 @@ use tor_hscrypto::pk::HsId;
 use super::PORT;
 use crate::client::tor::find;
 
-/// The file of the key, as tor writes it: `ED25519-V3:` and base64.
+/// File of the key, in tor's form: `ED25519-V3:` and base64.
 const KEY: &str = "tor.key";
-/// The request for a new key.
+/// Request for a new key.
 const NEW: &str = "NEW:ED25519-V3";
-/// The type of keys, which they begin with.
+/// Prefix of keys: their type.
 const KIND: &str = "ED25519-V3:";
-/// The longest file of a key, in bytes.
+/// Largest file of a key, in bytes.
 const MOST_BYTES: u64 = 1024;
-/// The option of a tor whose onion services are all single ones.
+/// Option of a tor whose onion services are all single ones.
 const SINGLE: &str = "HiddenServiceSingleHopMode";
-/// How long to wait for tor's end before looking whether the service has been dropped.
+/// Interval of checks whether the service was dropped.
 const LOOK: Duration = Duration::from_millis(500);
-/// What tor replies while another control connection has a service of the same key. After a restart
-/// that is our last one, which tor has not seen end yet.
+/// tor's reply while another control connection has a service of the same key; after a restart, our
+/// previous connection, whose end tor has not noticed yet.
 const TAKEN: &str = "Onion address collision";
-/// How often a service that is taken is asked for again.
+/// Most requests while the key is in use.
 const TRIES: u32 = 20;
 
-/// A running service. It ends when this is dropped.
+/// A running service; dropping it ends the service.
 #[derive(Debug)]
 pub struct TorService {
-    /// Its address, with `.onion`.
+    /// Address with `.onion`.
     pub address: String,
-    /// Comes when tor has ended, with what was last heard of it.
+    /// Resolves when tor has ended, with its last error.
     pub ended: oneshot::Receiver<String>,
 }
 
-/// Has the tor in a directory publish a service whose streams go `to` there. The key is kept in the
-/// folder `keys`, if one is given. A `single` service is not anonymous: its tor builds circuits of
-/// one hop.
+/// Has the tor in a directory publish a service whose streams connect to `to`. The key is kept in
+/// the folder `keys`, if given. A `single` service is not anonymous: its tor builds circuits of one
+/// hop.
 ///
 /// # Errors
-/// When there is no tor, when it is not configured for such a service, when it refuses, or when the key cannot be kept.
+/// If there is no tor, if it is not configured for such a service, if it refuses, or if the key
+/// cannot be stored.
 pub async fn publish(
     dir: &Path,
     keys: Option<&Path>,
@@ -133,8 +134,7 @@ fn watch(mut control: Control, tell: oneshot::Sender<String>) {
     }
 }
 
-/// Refuses a single service by a tor for others, and the other way round: a tor has only one kind
-/// of them.
+/// Fails if the tor is configured for the other kind of services: a tor has only one.
 fn check_mode(dir: &Path, is_single: bool, wanted: bool) -> Result<()> {
     match (is_single, wanted) {
         (false, true) => bail!(
@@ -150,7 +150,7 @@ fn check_mode(dir: &Path, is_single: bool, wanted: bool) -> Result<()> {
     }
 }
 
-/// What tor says, without the command that it refused: that has the key in it.
+/// Text of tor's error without the refused command, which contains the key.
 fn without_key(error: ff_lab::Error) -> String {
     match error {
         ff_lab::Error::Refused { reply, .. } => format!("tor refuses the onion service: {reply}"),
@@ -161,7 +161,7 @@ fn without_key(error: ff_lab::Error) -> String {
     }
 }
 
-/// The key in a folder; none if there is none yet.
+/// The key in a folder, if there is one.
 fn known_key(keys: &Path) -> Result<Option<String>> {
     let path = keys.join(KEY);
     if matches!(path.symlink_metadata(), Err(error) if error.kind() == io::ErrorKind::NotFound) {
@@ -178,18 +178,18 @@ fn known_key(keys: &Path) -> Result<Option<String>> {
     Ok(Some(text))
 }
 
-/// Whether a text is a key as tor writes it: 64 bytes in base64 after the type.
+/// Whether a text is a key in tor's form: the type, and 64 bytes in base64.
 fn is_key(text: &str) -> bool {
     let is_digit = |byte: u8| byte.is_ascii_alphanumeric() || b"+/=".contains(&byte);
     text.strip_prefix(KIND).is_some_and(|key| key.len() == 88 && key.bytes().all(is_digit))
 }
 
-/// Whether a text is an onion service's name, without its end: it is printed.
+/// Whether a text is an onion service's name without `.onion`; it is printed.
 fn is_name(text: &str) -> bool {
     format!("{text}.onion").parse::<HsId>().is_ok()
 }
 
-/// Keeps a new key, with mode 0600.
+/// Stores a new key with mode 0600.
 fn keep_key(keys: &Path, key: &str) -> Result<()> {
     let path = keys.join(KEY);
     let failed = || format!("Failed to create {}", path.display());
@@ -225,7 +225,7 @@ mod tests {
 
     #[test]
     fn only_a_name_and_a_key_are_taken_from_a_tor() {
-        // That of the Tor Project's web site.
+        // Name of the Tor Project's web site.
         let name = "2gzyxa5ihm7nsggfxnu52rck2vv4rvmdlkiu3zzui5du4xyclen53wid";
         assert!(is_name(name) && is_key(&format!("{KIND}{}", "A".repeat(88))));
         for odd in ["", "x", "\u{1b}[2J", &name.replacen('2', "3", 1)] {

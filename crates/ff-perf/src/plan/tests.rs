@@ -1,4 +1,4 @@
-//! Rows O1 to O3 of the ledger of OnionPerf on mobile links, and plans by hand.
+//! Rows O1 to O3 of the ledger of OnionPerf on mobile links, and plans computed by hand.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::store::rotation::Now;
 /// 2026-11-01, when a month of 30 days begins, in seconds since 1970.
 const NOVEMBER: u64 = 1_793_491_200;
 
-/// OnionPerf's old rhythm for this many targets.
+/// OnionPerf's old mix and interval, for this many targets.
 fn settings(targets: u64) -> PlanSettings {
     PlanSettings {
         mix: "12:2:1".parse().expect("a mix"),
@@ -21,13 +21,13 @@ fn settings(targets: u64) -> PlanSettings {
     }
 }
 
-/// Whether two numbers are as good as the same.
+/// Whether two numbers differ by at most `by`.
 fn near(one: f64, other: f64, by: f64) -> bool {
     (one - other).abs() <= by
 }
 
-/// O1: 12:2:1 every five minutes is 4.58 GB of payload a month for a target, and 9.2 GB for two;
-/// where client and server are one host, as in OnionPerf on mobile links, that is 18.3 GB, and with
+/// O1: 12:2:1 every five minutes is 4.58 GB of payload a month for a target, and 9.2 GB for two. If
+/// client and server are one host, as in OnionPerf on mobile links, that is 18.3 GB, and with
 /// overhead the paper's "over 20 GB a month".
 #[test]
 fn o1_two_targets_with_both_ends_take_over_20_gb_a_month() {
@@ -72,7 +72,7 @@ fn bytes_add_up_and_a_day_is_a_thirtieth() {
     assert_eq!((payload + cells + tls_tcp, plan.month.directory), (5_305_704_192, 150_000_000));
     assert_eq!(plan.month.all, 5_455_704_192);
     assert!(plan.month.all.abs_diff(plan.day.all * 30) < 150, "{plan:?}");
-    // One round and a third of another one, of a mix of three downloads.
+    // One round and a third of another, of a mix of three downloads.
     let odd = PlanSettings { mix: "1000=2,4000=1".parse().expect("a mix"), ..settings(1) };
     let round = odd.downloads(3);
     assert_eq!(round, traffic::of_download(1000).times(2).and(&traffic::of_download(4000)));
@@ -82,7 +82,7 @@ fn bytes_add_up_and_a_day_is_a_thirtieth() {
 #[test]
 fn medians_have_the_interval_of_the_sign_test() {
     let plan = DownloadPlan::of(&settings(1));
-    // Places from exact sums of binomial coefficients: 3375 of 6912, 543 of 1152, 264 of 576.
+    // Indices from exact sums of binomial coefficients: 3375 of 6912, 543 of 1152, 264 of 576.
     for (size, place) in plan.sizes.iter().zip([3375.0, 543.0, 264.0]) {
         let [low, high] = size.median_percentiles.expect("enough");
         let expected = 100.0 * place / (size.downloads_a_month + 1) as f64;
@@ -107,7 +107,7 @@ fn a_budget_says_how_many_downloads_fit() {
     assert_eq!(fits(None), None);
     assert_eq!(fits(Some(6_000_000_000)), Some(8640));
     assert_eq!(fits(Some(5_455_704_192)), Some(8640), "to the last byte");
-    // 4.85 GB without directory documents are 526 rounds of 9.21 MB, and half of one.
+    // 4.85 GB without directory documents are 526 rounds of 9.21 MB and half a round.
     assert_eq!(fits(Some(5_000_000_000)), Some(526 * 15 + 7));
     assert_eq!(fits(Some(1)), Some(0));
     let plan = DownloadPlan::of(&PlanSettings { data_bytes: Some(5_000_000_000), ..settings(1) });

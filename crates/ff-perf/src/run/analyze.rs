@@ -16,11 +16,10 @@ use ff_sim::network::Network;
 use super::print;
 use crate::cli::analyze::AnalyzeArgs;
 
-/// Carries `circuits analyze` out.
+/// Runs `circuits analyze`.
 ///
 /// # Errors
-/// When a file cannot be read or is none, when no circuit counts, or when results cannot be
-/// written.
+/// If a file cannot be read or is invalid, if no circuit counts, or if results cannot be written.
 pub(super) fn run(args: &AnalyzeArgs) -> Result<ExitCode> {
     let mut inputs = Inputs::default();
     let circuits = Circuits::read(&args.paths, &mut inputs)?;
@@ -48,18 +47,18 @@ pub(super) fn run(args: &AnalyzeArgs) -> Result<ExitCode> {
     if let Some(dir) = &args.figures {
         write(dir, args, &circuits, &report, &inputs)?;
     }
-    // Names come from other people's files.
+    // Names come from files of others.
     print(args.json, &report, |report| Visible(&text::text(report)).to_string())
 }
 
-/// The relays that hold cells back, if they are known.
+/// The relays that hold cells back, if given.
 fn truth(args: &AnalyzeArgs, inputs: &mut Inputs) -> Result<Option<BTreeSet<String>>> {
     let Some(path) = &args.truth else { return Ok(None) };
     let bytes = inputs.read(path)?;
     Ok(Some(parse(&path.display().to_string(), &String::from_utf8_lossy(&bytes))?))
 }
 
-/// The network that the circuits were measured in, if it is given.
+/// The network in which circuits were measured, if given.
 fn network(
     args: &AnalyzeArgs,
     circuits: &Circuits,

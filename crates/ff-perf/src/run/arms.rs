@@ -1,5 +1,4 @@
-//! `downloads run --arms`: the arms of a file in turn, each download with its arm's client and
-//! paths.
+//! `downloads run --arms`: arms take turns, each download with its arm's client and paths.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -24,18 +23,16 @@ use crate::schedule::{Gate, ScheduleLimits, Task};
 use crate::signals::Signals;
 use crate::store::{CircuitRunOptions, Opened, Store};
 
-/// New circuits a second, if nobody says how many.
+/// Default rate of new circuits, per second.
 const PER_SEC: f64 = 1.0;
 
 /// An arm, read and checked.
 struct ReadyArm {
     name: String,
     measuring: Measuring,
-    /// Options that tor gets for it, by name and value.
+    /// Options for tor, by name and value.
     torrc: Vec<(String, String)>,
-    /// The prepared measurement.
     ready: Ready,
-    /// Its circuits.
     plan: PathPlan,
     /// Keeps other processes from changing its tor's options.
     _lock: Option<Arc<TorLock>>,
@@ -44,7 +41,7 @@ struct ReadyArm {
 /// Downloads with each arm in turn.
 ///
 /// # Errors
-/// When something cannot be read or written, when tor refuses an arm, and when too many circuits
+/// If something cannot be read or written, if tor refuses an arm's options, or if too many circuits
 /// fail.
 pub(super) fn run(args: &MeasureArgs, file: &Path) -> Result<ExitCode> {
     let mut inputs = Inputs::default();
@@ -64,19 +61,19 @@ pub(super) fn run(args: &MeasureArgs, file: &Path) -> Result<ExitCode> {
     came.judged().map(|()| ExitCode::SUCCESS)
 }
 
-/// Reads the arms of a file; an arm that names no client has that of the run.
+/// Reads the arms of a file; the run's client is the default.
 ///
 /// # Errors
-/// When the file cannot be read, or has a mistake: with its line.
+/// If the file cannot be read or is invalid, with its line.
 pub(super) fn read(file: &Path, run: &Measuring, inputs: &mut Inputs) -> Result<Vec<Arm>> {
     let text = String::from_utf8(inputs.read(file)?).with_context(|| file.display().to_string())?;
     parse(file, &text, run.client, run.as_client).map_err(anyhow::Error::msg)
 }
 
-/// Where each arm whose Arti chooses paths itself has a folder.
+/// Folder for the state of each arm whose Arti chooses its own paths.
 ///
 /// # Errors
-/// When it cannot be made, and when a folder is given that no arm needs.
+/// If it cannot be created, or if a folder is given that no arm needs.
 pub(super) fn states(run: &Measuring, arms: &[Arm]) -> Result<StateDir> {
     if run.state.is_some() && !arms.iter().any(has_state) {
         bail!(
@@ -86,12 +83,12 @@ pub(super) fn states(run: &Measuring, arms: &[Arm]) -> Result<StateDir> {
     StateDir::new(run.state.as_deref())
 }
 
-/// Whether an arm's client keeps a state for us.
+/// Whether the arm's client keeps its state in our folder.
 fn has_state(arm: &Arm) -> bool {
     arm.as_client && arm.client == ClientKind::Arti
 }
 
-/// What an arm measures, where the run has these options, and Arti a folder below `states`.
+/// The run's options with those of an arm; Arti's state is below `states`.
 pub(super) fn measuring(arm: &Arm, run: &Measuring, states: &Path) -> Measuring {
     Measuring {
         client: arm.client,
@@ -103,27 +100,25 @@ pub(super) fn measuring(arm: &Arm, run: &Measuring, states: &Path) -> Measuring 
     }
 }
 
-/// Gives an arm's network the weights of its bandwidth file, if it has one.
+/// Applies the weights of an arm's bandwidth file, if it has one, to its network.
 ///
 /// # Errors
-/// When the weights cannot be used.
+/// If the weights cannot be used.
 pub(super) fn weigh_for(arm: &Arm, ready: &mut Ready, inputs: &mut Inputs) -> Result<()> {
     let Some(file) = &arm.weights else { return Ok(()) };
     weigh(&mut ready.network.pool, ready.choice.rules, file, inputs)
         .with_context(|| format!("arm {}", arm.name))
 }
 
-/// No tor says whether it takes the options of an arm.
+/// No tor can check the options of an arm.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub(super) struct NotAsked(String);
 
-/// Asks tor whether it takes the options of an arm from this file. Other processes cannot change
-/// that tor's options as long as what is returned; none if the client is not a tor.
+/// Checks with tor the options of an arm from this file.
 ///
 /// # Errors
-/// [`NotAsked`]; when another process changes the tor's options; and when tor refuses an option:
-/// with its line and tor's words.
+/// [`NotAsked`]; if tor refuses an option, with its line and tor's message.
 pub(super) fn check_options(arm: &Arm, file: &Path, ready: &Ready) -> Result<Option<Arc<TorLock>>> {
     if arm.client != ClientKind::Tor {
         return Ok(None);
@@ -147,7 +142,7 @@ pub(super) fn check_options(arm: &Arm, file: &Path, ready: &Ready) -> Result<Opt
     Ok(Some(lock))
 }
 
-/// Reads what an arm needs.
+/// Reads the inputs of an arm.
 fn ready(
     args: &MeasureArgs,
     arm: &Arm,
@@ -183,8 +178,8 @@ fn take_turns(
     let count = arms.len();
     for number in 0..args.count {
         let arm = &mut arms[turn(count, number, args.measuring.seed)];
-        // Also of a download that is there already, so that the next ones have the same paths as
-        // without a break.
+        // Draw the path of a finished download too, so that later paths are the same as without a
+        // break.
         let Some(task) = arm.plan.next() else { break };
         if done.contains(&number) {
             continue;
@@ -208,15 +203,13 @@ fn take_turns(
 /// One download.
 struct Slot<'a> {
     arm: &'a ReadyArm,
-    /// Its circuit.
     task: Task,
-    /// What the run may do.
+    /// Limits of the schedule.
     limits: ScheduleLimits,
-    /// How far the run has come.
+    /// Progress of the run.
     state: &'a mut State,
-    /// Where lines go.
     store: &'a mut Store,
-    /// What the run has come to.
+    /// Counts of the run so far.
     counts: &'a mut RunCounts,
 }
 
@@ -239,11 +232,9 @@ impl Job for Slot<'_> {
     }
 }
 
-/// Keeps circuits with the name of their arm.
+/// Stores circuits with the name of their arm.
 struct ToArm<'a> {
-    /// The arm's name.
     arm: &'a str,
-    /// Where they go.
     file: ToFile<'a>,
 }
 

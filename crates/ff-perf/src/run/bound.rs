@@ -29,48 +29,44 @@ use crate::cli::bound::{BoundArgs, Select};
 
 #[derive(Debug, Serialize)]
 struct Found {
-    /// The version of this document.
+    /// Version of this document.
     schema: u32,
-    /// The inputs that were read.
     inputs: Vec<Input>,
     capacities: &'static str,
-    /// How many relays have one.
+    /// Relays with a capacity.
     relays: usize,
-    /// How many have none.
+    /// Relays without a capacity.
     relays_without_capacity: u64,
-    /// How relays are drawn.
+    /// Rule for drawing relays.
     select: &'static str,
-    /// Lengths of paths.
     lengths: Vec<u8>,
-    /// The bound for each, in kB/s; none where there are too few relays.
+    /// Bound by length in kB/s; `None` if there are too few relays.
     bound: Vec<Option<f64>>,
     bound_unit: &'static str,
-    /// By drawn paths: for `tor`, and for `weighted` without replacement.
+    /// Estimates from drawn paths: for `tor`, and for `weighted` without replacement.
     sampled: Vec<Option<Sampled>>,
-    /// Where they are drawn from.
+    /// Random seed.
     seed: u64,
-    /// The relays that cost users most.
     losses: Losses,
 }
 
-/// The relays that cost users most, by paths of one length.
+/// Relays, families and classes that cost users most, by paths of one length.
 #[derive(Debug, Serialize)]
 struct Losses {
     length: u8,
-    /// How paths are drawn for them: Tor's rules have no formula, and weighted paths stand for
-    /// them.
+    /// Rule for drawing paths; weighted paths stand for `tor`, which has no formula.
     by: &'static str,
     relays: Vec<Loss>,
-    /// Families, by the fingerprint that comes first of those with a capacity.
+    /// Named by the first fingerprint among relays with a capacity.
     families: Vec<Loss>,
-    /// Classes by the flags Guard and Exit.
+    /// By the flags Guard and Exit.
     classes: Vec<Loss>,
 }
 
-/// Carries `bound` out.
+/// Runs `bound`.
 ///
 /// # Errors
-/// When the capacities cannot be read, or a file cannot be written.
+/// If the capacities cannot be read or a file cannot be written.
 pub(super) fn run(args: &BoundArgs) -> Result<ExitCode> {
     if !args.link.is_empty() {
         return links::run(args);
@@ -103,8 +99,8 @@ pub(super) fn run(args: &BoundArgs) -> Result<ExitCode> {
     print(args.json, &found, text)
 }
 
-/// What a consensus is drawn from by Tor's rules; the families that are known there are those of
-/// the capacities, too.
+/// The relays of a consensus for drawing by Tor's rules; families known there are added to the
+/// capacities.
 fn pool(args: &BoundArgs, all: &mut Capacities, inputs: &mut Inputs) -> Result<Option<Pool>> {
     let Some(path) = &args.consensus else { return Ok(None) };
     let pool = match Pool::read(path, args.descriptors.as_deref(), inputs) {
@@ -128,7 +124,7 @@ fn pool(args: &BoundArgs, all: &mut Capacities, inputs: &mut Inputs) -> Result<O
     Ok(Some(pool))
 }
 
-/// The inputs that were read, each once.
+/// The inputs read, without duplicates.
 fn once(inputs: &Inputs) -> Vec<Input> {
     let mut all: Vec<Input> = Vec::new();
     for input in inputs.all() {
@@ -139,8 +135,7 @@ fn once(inputs: &Inputs) -> Vec<Input> {
     all
 }
 
-/// Sorts relays as [`Bounds`] has them, the fastest first, so that a place in either is one in the
-/// other.
+/// Sorts relays as [`Bounds`] does, fastest first, so that an index means the same relay in both.
 fn sort(all: &mut Capacities) {
     let mut order: Vec<usize> = (0..all.relays.len()).collect();
     let of = |relay: &usize| (all.relays[*relay].kbytes_per_sec, all.relays[*relay].weight);
@@ -154,12 +149,11 @@ fn sort(all: &mut Capacities) {
     }
 }
 
-/// Capacities and weights.
+/// Capacities with weights.
 fn pairs(all: &Capacities) -> Vec<(f64, f64)> {
     all.relays.iter().map(|relay| (relay.kbytes_per_sec, relay.weight)).collect()
 }
 
-/// Computes it.
 fn find(
     args: &BoundArgs,
     all: &Capacities,
@@ -206,7 +200,7 @@ fn find(
     })
 }
 
-/// The relays that cost users most, by uniform paths or by weighted ones.
+/// Losses by uniform or weighted paths.
 fn lost(args: &BoundArgs, all: &Capacities, bounds: &Bounds) -> Losses {
     let length = usize::from(args.losses_at);
     let (by, drawn) = match args.select {
@@ -229,7 +223,7 @@ fn lost(args: &BoundArgs, all: &Capacities, bounds: &Bounds) -> Losses {
     }
 }
 
-/// The relays that cost users most; those of `bounds` are in the order of `all`.
+/// Relays that cost users most; `bounds` has them in the order of `all`.
 fn lost_relays(
     worst: usize,
     all: &Capacities,
@@ -250,7 +244,7 @@ fn lost_relays(
     found.iter().take(worst).map(loss).collect()
 }
 
-/// The families of a network with more than one relay, and its classes.
+/// Families with more than one relay, and classes.
 fn groups(network: &Network) -> (Vec<Group>, Vec<Group>) {
     let mut classes: BTreeMap<_, Vec<usize>> = BTreeMap::new();
     for (place, relay) in network.relays.iter().enumerate() {
@@ -277,7 +271,6 @@ fn groups(network: &Network) -> (Vec<Group>, Vec<Group>) {
     (families.into_values().map(family).collect(), classes.into_iter().map(class).collect())
 }
 
-/// Writes figures.
 fn draw(path: &Path, found: &Found, bounds: &Bounds) -> Result<()> {
     let points = found.lengths.iter().zip(&found.bound);
     let points =
@@ -311,7 +304,7 @@ fn draw(path: &Path, found: &Found, bounds: &Bounds) -> Result<()> {
     Ok(())
 }
 
-/// Formula 7 over sorted capacities, at some hundred of them.
+/// Formula 7 over sorted capacities, at a few hundred of them.
 fn shares(sorted: &[f64]) -> Vec<(f64, f64)> {
     let total: f64 = sorted.iter().sum();
     let mut sum = 0.0;
@@ -326,8 +319,7 @@ fn shares(sorted: &[f64]) -> Vec<(f64, f64)> {
     points
 }
 
-/// The results of drawn paths: compared with the formula of weighted paths, or with the error of
-/// the bound if that has no value.
+/// Text on drawn paths: compared with the formula of weighted paths, or with the standard error.
 fn sampled(drawn: &Sampled, select: &str) -> String {
     let Sampled { kbytes_per_sec, standard_error_kbytes_per_sec: error, paths } = drawn;
     let mean = match select {
@@ -337,7 +329,6 @@ fn sampled(drawn: &Sampled, select: &str) -> String {
     format!("{mean} +- {error:.2} by {paths} paths")
 }
 
-/// A table for people.
 fn text(found: &Found) -> String {
     let mut text = format!(
         "{} relays with capacities ({}), {} without; drawn: {}\n{:>7} {:>12}\n",

@@ -1,4 +1,4 @@
-//! `check`.
+//! The command `check`.
 
 mod inputs;
 mod outcome;
@@ -25,23 +25,22 @@ use crate::target::StreamTarget;
 use inputs::Told;
 use probing::{Drawer, Probing, any_arrived};
 
-/// The exit status if a relay starves clients.
+/// Exit status if a relay starves clients.
 pub(crate) const STARVES: u8 = 3;
-/// Seconds between two downloads if nobody says how many: in private networks, and on the Internet.
+/// Default mean of seconds between downloads: in private networks, and on the Internet.
 const GAPS_SECS: [f64; 2] = [1.0, 60.0];
-/// The least pause between any two downloads on the Internet.
+/// Least pause between downloads on the Internet.
 const PUBLIC_LEAST_GAP_SECS: f64 = 10.0;
-/// The mean is at least this many times the least pause if the time of the next download must not
-/// be predictable.
+/// Least ratio of the mean pause to the least pause; otherwise the next download's time would be
+/// predictable.
 const MEAN_OF_LEAST: f64 = 2.0;
-/// How many downloads at once may use the Internet's relays.
+/// Most downloads at once on the Internet.
 const PUBLIC_AT_ONCE: u8 = 4;
 
-/// Downloads through relays, and judges them, also by what there is when the downloads have ended
-/// early.
+/// Downloads through relays and judges them, by the downloads so far if they ended early.
 ///
 /// # Errors
-/// When something cannot be read or written, the downloads have ended early, or none arrived.
+/// If something cannot be read or written, the downloads ended early, or none arrived.
 pub(super) fn run(args: &CheckArgs) -> Result<ExitCode> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
     let dir = network::directory(&args.network);
@@ -59,7 +58,7 @@ pub(super) fn run(args: &CheckArgs) -> Result<ExitCode> {
     }
     let told = Told::read(args, &network)?;
     let seed = args.seed.unwrap_or_else(rand::random);
-    // Lives as long as the downloads do.
+    // Must live as long as the downloads.
     let source = if args.target.is_none() { Some(SourceServer::start()?) } else { None };
     let Some(target) = args.target.clone().or_else(|| source.as_ref().map(StreamTarget::of_source))
     else {
@@ -79,8 +78,8 @@ pub(super) fn run(args: &CheckArgs) -> Result<ExitCode> {
     ended.map(|()| code)
 }
 
-/// The times between two downloads. In a private network the first relay is spared that has most of
-/// them.
+/// Times between downloads. In a private network the least is the one for circuits at the same
+/// guard.
 fn gaps(mean_secs: Option<f64>, is_public: bool) -> Result<Gaps> {
     let gap_secs = mean_secs.unwrap_or(GAPS_SECS[usize::from(is_public)]);
     let public = Duration::from_secs_f64(PUBLIC_LEAST_GAP_SECS);
@@ -99,22 +98,17 @@ fn gaps(mean_secs: Option<f64>, is_public: bool) -> Result<Gaps> {
 }
 
 struct Download<'a> {
-    /// The options.
     args: &'a CheckArgs,
-    /// The network.
     network: &'a CircuitNetwork,
-    /// Who is checked, and what is known.
+    /// Relays to check, and known facts.
     told: &'a Told,
-    /// What is downloaded.
     target: StreamTarget,
-    /// Times between two downloads.
     gaps: Gaps,
-    /// Draws everything.
     drawer: Drawer,
 }
 
 impl Job for Download<'_> {
-    /// The results of the downloads, and why they ended early, if they did.
+    /// Results of the downloads, and why they ended early, if they did.
     type Done = (Vec<Probe>, Result<()>);
 
     async fn run<C: Client>(self, client: C, signals: Signals) -> Result<Self::Done> {

@@ -1,4 +1,4 @@
-//! The common part of commands that build circuits: the choice of network and of client.
+//! Chooses network and client for commands that build circuits.
 
 use std::fs::DirBuilder;
 use std::io::Write as _;
@@ -25,39 +25,38 @@ use crate::signals::Signals;
 pub(super) trait Job {
     type Done;
 
-    /// Does it, until its end or a signal. These are heard before a client is there, so that none
-    /// finds a tor taken over and nobody to give it back.
+    /// Runs until its end or a signal. Signals are caught before the client starts, so that none
+    /// leaves a tor with changed options.
     async fn run<C: Client>(self, client: C, signals: Signals) -> Result<Self::Done>;
 
-    /// Does what is due while an Arti that chooses paths itself starts. If it ends first, the start is given up.
+    /// Does due work while an Arti that chooses its own paths starts. If it ends first, the start
+    /// is cancelled.
     async fn meanwhile(&mut self) -> Self::Done {
         std::future::pending().await
     }
 }
 
-/// Which client does it, and where that finds its network.
+/// The chosen client and network.
 #[derive(Clone, Copy)]
 pub(super) struct Chosen<'a> {
-    /// Which program.
     pub(super) kind: ClientKind,
-    /// Whether it chooses paths itself.
+    /// Whether the client chooses its own paths.
     pub(super) as_client: bool,
-    /// Where such an Arti keeps its state; if none, in a temporary folder.
+    /// State folder of such an Arti; `None` for a temporary one.
     pub(super) state: Option<&'a Path>,
-    /// Further options of a tor, by name and value.
+    /// Options for a tor, by name and value.
     pub(super) torrc: &'a [(String, String)],
-    /// The directory of the network.
+    /// Directory of the network.
     pub(super) dir: &'a Path,
-    /// The network.
     pub(super) network: &'a CircuitNetwork,
 }
 
-/// Starts a client, and has it do something.
+/// Starts a client and runs a job with it.
 pub(super) fn with_client<J: Job>(chosen: Chosen<'_>, mut job: J) -> Result<J::Done> {
     let Chosen { kind, as_client, state, torrc, dir, network } = chosen;
-    // Dropped after the runtime and all that uses the tor in it, also in a panic.
+    // Dropped after the runtime and everything in it that uses the tor, also in a panic.
     let mut ending = None;
-    // One thread: to wake another one for each cell would cost more than the cells do.
+    // One thread: waking another for each cell would cost more than the cells.
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -102,7 +101,7 @@ pub(super) fn with_client<J: Job>(chosen: Chosen<'_>, mut job: J) -> Result<J::D
 /// Starts Arti with its state in a folder.
 ///
 /// # Errors
-/// When it does not come up; [`Stopped`] if a signal comes before.
+/// If it does not start; [`Stopped`] if a signal is received first.
 pub(super) async fn started(
     network: &CircuitNetwork,
     state: &Path,
@@ -116,24 +115,24 @@ pub(super) async fn started(
     }
 }
 
-/// A signal came before there was a client.
+/// A signal was received before there was a client.
 #[derive(Debug, thiserror::Error)]
 #[error("stopped by a signal before Arti was ready")]
 pub(super) struct Stopped;
 
-/// Where Arti keeps guards, documents and keys.
+/// Folder of Arti's guards, documents and keys.
 pub(super) enum State {
-    /// In this folder.
+    /// A given folder.
     Kept(PathBuf),
-    /// In a temporary folder, removed when this is dropped.
+    /// A temporary folder, removed when dropped.
     Forgotten(TempDir),
 }
 
 impl State {
-    /// In this folder, which is created if missing, or in a temporary one.
+    /// The given folder, created if missing, or a temporary one.
     ///
     /// # Errors
-    /// When it cannot be created.
+    /// If it cannot be created.
     pub(super) fn new(dir: Option<&Path>) -> Result<Self> {
         let Some(dir) = dir else {
             let dir = tempfile::tempdir().context("Failed to create a folder for Arti")?;
@@ -141,12 +140,11 @@ impl State {
         };
         let made = DirBuilder::new().recursive(true).mode(0o700).create(dir);
         made.with_context(|| format!("Failed to create {}", dir.display()))?;
-        // Arti resolves relative names by other rules.
+        // Arti resolves relative paths differently.
         let dir = dir.canonicalize().with_context(|| dir.display().to_string())?;
         Ok(Self::Kept(dir))
     }
 
-    /// The folder.
     pub(super) fn path(&self) -> &Path {
         match self {
             Self::Kept(dir) => dir,
@@ -155,7 +153,7 @@ impl State {
     }
 }
 
-/// Refuses the Internet's relays to those who have not asked for them; whether it is the Internet.
+/// Refuses relays on the Internet unless `is_meant`; returns whether the network has any.
 pub(super) fn check_internet(dir: &Path, network: &CircuitNetwork, is_meant: bool) -> Result<bool> {
     if network.is_public() && !is_meant {
         bail!(
@@ -166,7 +164,7 @@ pub(super) fn check_internet(dir: &Path, network: &CircuitNetwork, is_meant: boo
     Ok(network.is_public())
 }
 
-/// Tells the operator something; it may stay unread.
+/// Writes a note to standard error; errors are ignored.
 pub(super) fn say(text: &str) {
     let _ = writeln!(std::io::stderr(), "ff-perf: {text}");
 }

@@ -15,7 +15,7 @@ use ff_report::input::Inputs;
 use super::print;
 use crate::cli::compared::{GuardsArgs, PairsArgs};
 
-/// Carries `circuits guards` out.
+/// Runs `circuits guards`.
 pub(super) fn guards(args: &GuardsArgs) -> Result<ExitCode> {
     let found = Guards::of(&read(&args.paths)?, args.hops, args.least);
     ensure!(
@@ -30,7 +30,7 @@ pub(super) fn guards(args: &GuardsArgs) -> Result<ExitCode> {
     print(args.json, &found, guards_text)
 }
 
-/// Carries `circuits pairs` out.
+/// Runs `circuits pairs`.
 pub(super) fn pairs_of(args: &PairsArgs) -> Result<ExitCode> {
     let found = pairs(&read(&args.paths)?, args.least);
     ensure!(
@@ -45,7 +45,6 @@ fn read(paths: &[PathBuf]) -> Result<Circuits> {
     Ok(Circuits::read(paths, &mut Inputs::default())?)
 }
 
-/// A table of guards.
 fn guards_text(found: &Guards) -> String {
     let mut text = format!(
         "{:<40} {:>8} {:>20} {:>24} {:>24} {:>24} {:>22} {:>24} {:>22}\n",
@@ -112,7 +111,7 @@ fn guards_text(found: &Guards) -> String {
     text
 }
 
-/// A value and its interval.
+/// A value with its interval.
 fn interval(found: Option<Interval>) -> String {
     match found {
         Some(Interval { value, low: Some(low), high: Some(high) }) => {
@@ -123,7 +122,6 @@ fn interval(found: Option<Interval>) -> String {
     }
 }
 
-/// A table of pairs.
 fn pairs_text(found: &[Pair]) -> String {
     let mut text = format!(
         "{:<40} {:<40} {:>14} {:>9} {:>12} {:>6}\n",

@@ -12,10 +12,10 @@ use anyhow::Result;
 use super::{arms, measure, serve};
 use crate::cli::downloads::DownloadsCommand;
 
-/// Carries one of them out.
+/// Runs one of them.
 ///
 /// # Errors
-/// When something cannot be read, measured or written.
+/// If something cannot be read, measured or written.
 pub(super) fn run(command: &DownloadsCommand) -> Result<ExitCode> {
     match command {
         DownloadsCommand::Analyze(args) => analyze::run(args),

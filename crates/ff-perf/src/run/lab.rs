@@ -1,4 +1,4 @@
-//! Carries experiments in private networks out.
+//! Runs the experiments in private networks.
 
 mod bound;
 mod mobile;
@@ -12,7 +12,6 @@ use ff_lab::Ending;
 
 use crate::cli::lab::LabCommand;
 
-/// Carries an experiment out.
 pub(super) fn run(command: &LabCommand) -> Result<ExitCode> {
     let ending = Ending::of_signals().context("Failed to wait for signals")?;
     let ended = match command {
@@ -21,8 +20,7 @@ pub(super) fn run(command: &LabCommand) -> Result<ExitCode> {
         LabCommand::Navigator(args) => navigator::run(args, &ending),
         LabCommand::Tortoise(args) => tortoise::run(args, &ending),
     };
-    // Ctrl-C in a terminal reaches the nodes, too, so it may be that one of them has ended which is
-    // told of.
+    // Ctrl-C in a terminal also reaches the nodes, so the error may be that one of them ended.
     match (ended, ending.signal()) {
         (Err(_), Some(signal)) => {
             super::client::say(&format!("ended by signal {signal}; the network has been removed"));

@@ -1,4 +1,4 @@
-//! `circuits run`.
+//! The command `circuits run`.
 
 use std::collections::HashSet;
 use std::fs;
@@ -25,24 +25,24 @@ use crate::signals::Signals;
 use crate::store::{CircuitRunOptions, Opened, Pace, Setting, Store};
 use crate::target::StreamTarget;
 
-/// New circuits a second, if nobody says how many: in private networks, and on the Internet.
+/// Default rate of new circuits per second: in private networks, and on the Internet.
 const RATES: [f64; 2] = [100.0, 1.0];
-/// How many new circuits a second there may be on the Internet, at most.
+/// Highest rate of new circuits per second on the Internet.
 const PUBLIC_RATE: f64 = 10.0;
-/// The same of downloads along the client's own paths: all begin at the same few guards, and one
-/// from an onion service takes some four circuits.
+/// The same for downloads over the client's own paths: all begin at the same few guards, and one
+/// from an onion service takes about four circuits.
 const PUBLIC_OWN_RATE: f64 = 0.5;
-/// How many circuits may be there at once on the Internet.
+/// Most circuits at once on the Internet.
 const PUBLIC_IN_FLIGHT: u64 = 50;
-/// How often a circuit may be asked for a first byte over time on the Internet, in seconds.
+/// Shortest interval of repeated first bytes on the Internet, in seconds.
 const PUBLIC_TTFB_EVERY: f64 = 1.0;
-/// The largest share of the last circuits that may fail on the Internet before a run stops.
+/// Largest accepted share of failed circuits on the Internet; beyond it a run stops.
 const PUBLIC_FAILURES: f64 = 0.5;
 
 /// Builds circuits and measures them.
 ///
 /// # Errors
-/// When something cannot be read or written, and when too many circuits fail.
+/// If something cannot be read or written, or too many circuits fail.
 pub(super) fn run(args: &MeasureArgs) -> Result<ExitCode> {
     let measuring = &args.measuring;
     let ready = ready(args, measuring)?;
@@ -58,7 +58,7 @@ pub(super) fn run(args: &MeasureArgs) -> Result<ExitCode> {
 /// Prepares the measurement of a run with these options.
 ///
 /// # Errors
-/// When something cannot be read, or may not be.
+/// If an input cannot be read or is not allowed.
 pub(super) fn ready(args: &MeasureArgs, measuring: &Measuring) -> Result<Ready> {
     let ready = Ready::new(measuring, args.rate.unwrap_or(0.0), PUBLIC_RATE)?;
     if ready.network.is_public() && args.recording.failures > PUBLIC_FAILURES {
@@ -67,18 +67,18 @@ pub(super) fn ready(args: &MeasureArgs, measuring: &Measuring) -> Result<Ready> 
     Ok(ready)
 }
 
-/// The results of a run.
+/// Result of a run.
 pub(super) struct Came {
-    /// Its circuits.
+    /// Counts of its circuits.
     pub(super) counts: RunCounts,
-    /// How many it was to have.
+    /// Number of circuits requested.
     pub(super) wanted: u64,
-    /// Why it has ended early, if it has.
+    /// Why it ended early, if it did.
     pub(super) ended: Result<(), Ended>,
 }
 
 impl Came {
-    /// Whether it is as it was to be.
+    /// Whether the run is complete.
     ///
     /// # Errors
     /// Why it is not.
@@ -98,29 +98,28 @@ impl Came {
     }
 }
 
-/// What circuits are measured with, read and checked before anything is written.
+/// Inputs of a measurement, read and checked before anything is written.
 pub(super) struct Ready {
-    /// Where the network is.
+    /// Directory of the network.
     pub(super) dir: PathBuf,
-    /// It.
     pub(super) network: CircuitNetwork,
-    /// How paths are drawn, if there is no file with them.
+    /// Rules for drawing paths, without a file of paths.
     pub(super) choice: Choice,
-    /// The paths of the file, if there is one.
+    /// Paths of the file, if given.
     pub(super) given: Option<Vec<Vec<usize>>>,
-    /// The file's SHA-256, in hexadecimal digits.
+    /// SHA-256 of that file, hexadecimal.
     pub(super) paths_sha256: Option<String>,
-    /// Where streams lead.
+    /// Target of streams.
     pub(super) target: Option<StreamTarget>,
-    /// What they lead to if nobody says what.
+    /// The default target.
     _source: Option<SourceServer>,
 }
 
 impl Ready {
-    /// By these options, for `per_sec` circuits a second; on the Internet this is limited.
+    /// Reads the inputs for `per_sec` circuits per second, which are limited on the Internet.
     ///
     /// # Errors
-    /// When something cannot be read, or may not be.
+    /// If an input cannot be read or is not allowed.
     pub(super) fn new(args: &Measuring, per_sec: f64, most_per_sec: f64) -> Result<Self> {
         let dir = network::directory(&args.network);
         let network = read_network(args, &dir, per_sec, most_per_sec)?;
@@ -144,13 +143,12 @@ impl Ready {
     }
 }
 
-/// The path of each circuit whose client chooses it itself: no relay's.
+/// Empty paths, for clients that choose their own.
 pub(super) fn no_paths() -> Vec<Vec<usize>> {
     vec![Vec::new()]
 }
 
-/// Refuses options on paths to clients that choose these themselves, and onion services to the
-/// others.
+/// Refuses options on paths for clients that choose their own, and onion services for others.
 fn check_own_paths(args: &Measuring) -> Result<()> {
     let is_onion = args.target.as_ref().is_some_and(StreamTarget::is_onion);
     if !args.as_client {
@@ -175,7 +173,7 @@ fn check_own_paths(args: &Measuring) -> Result<()> {
     Ok(())
 }
 
-/// Reads the network as it is now, and refuses it if it may not be measured so.
+/// Reads the current network, and refuses it if these options are not allowed there.
 pub(super) fn read_network(
     args: &Measuring,
     dir: &Path,
@@ -193,18 +191,15 @@ pub(super) fn read_network(
     Ok(network)
 }
 
-/// The run itself.
 struct Run<'a> {
-    /// Its options.
     args: &'a MeasureArgs,
-    /// The prepared measurement.
     ready: Ready,
 }
 
 impl Job for Run<'_> {
     type Done = Came;
 
-    /// Measures. Its folder is made only now that everything else is there.
+    /// Measures. Creates the folder only once everything else is ready.
     async fn run<C: Client>(self, client: C, signals: Signals) -> Result<Came> {
         let Self { args, ready } = self;
         let MeasureArgs { measuring, recording, .. } = args;
@@ -232,7 +227,7 @@ impl Job for Run<'_> {
     }
 }
 
-/// Refuses the Internet's relays to those who have not asked for them, and to those who ask for too much.
+/// Refuses relays on the Internet without --public, and too high limits there.
 fn check_public(args: &Measuring, network: &CircuitNetwork) -> Result<()> {
     if !check_internet(&args.network, network, args.public)? {
         return Ok(());
@@ -255,7 +250,7 @@ fn check_public(args: &Measuring, network: &CircuitNetwork) -> Result<()> {
     Ok(())
 }
 
-/// The paths of the file, if there is one, and its SHA-256.
+/// Paths of the file, if given, and its SHA-256.
 fn paths(args: &Measuring, network: &CircuitNetwork) -> Result<Option<(Vec<Vec<usize>>, String)>> {
     let Some(path) = &args.path_file else { return Ok(None) };
     let mut inputs = Inputs::default();
@@ -264,7 +259,7 @@ fn paths(args: &Measuring, network: &CircuitNetwork) -> Result<Option<(Vec<Vec<u
     Ok(inputs.all().first().map(|file| (paths, file.sha256.clone())))
 }
 
-/// What streams lead to if nobody says what.
+/// Starts the default target, if streams need one.
 fn source(args: &Measuring, network: &CircuitNetwork) -> Result<Option<SourceServer>> {
     if args.target.is_some() || !args.has_streams() {
         return Ok(None);
@@ -277,7 +272,7 @@ fn source(args: &Measuring, network: &CircuitNetwork) -> Result<Option<SourceSer
     Ok(Some(SourceServer::start()?))
 }
 
-/// What two parts of a run have in common.
+/// Options that both parts of a continued run must share.
 pub(super) fn options(args: &Measuring, ready: &Ready, per_sec: f64) -> CircuitRunOptions {
     let setting = Setting {
         network: fs::canonicalize(&ready.dir).unwrap_or_else(|_| ready.dir.clone()),
@@ -310,7 +305,7 @@ pub(super) fn options(args: &Measuring, ready: &Ready, per_sec: f64) -> CircuitR
     }
 }
 
-/// The circuits that are to be measured.
+/// The circuits to measure.
 pub(super) fn plan(
     args: &Measuring,
     network: &CircuitNetwork,
@@ -327,7 +322,7 @@ pub(super) fn plan(
     }
 }
 
-/// What it may do: so many new circuits a second, and so large a share of failures.
+/// Limits: new circuits per second, and the share of failures.
 pub(super) fn limits(args: &Measuring, per_sec: f64, failures: f64) -> ScheduleLimits {
     ScheduleLimits {
         in_flight: usize::try_from(args.in_flight).unwrap_or(usize::MAX),
@@ -339,7 +334,6 @@ pub(super) fn limits(args: &Measuring, per_sec: f64, failures: f64) -> ScheduleL
     }
 }
 
-/// The run.
 pub(super) fn course<C: Client>(
     args: &Measuring,
     limits: ScheduleLimits,
@@ -368,7 +362,7 @@ pub(super) fn course<C: Client>(
     }
 }
 
-/// What is said of a run, also of one that has ended early.
+/// Summary of a run, complete or not.
 pub(super) fn summary(recording: &Recording, counts: &RunCounts) -> String {
     let (built, failed) = (counts.built, counts.failed);
     if recording.json {

@@ -16,10 +16,10 @@ use super::client::{check_internet, say};
 use super::show;
 use crate::cli::paths::PathsArgs;
 
-/// Carries `paths` out.
+/// Runs `paths`.
 ///
 /// # Errors
-/// When the network cannot be read or has no path, or the file cannot be written.
+/// If the network cannot be read or has no path, or the file cannot be written.
 pub(super) fn run(args: &PathsArgs) -> Result<ExitCode> {
     let name = args.network.display();
     let (mut pool, is_private) = pool(args)?;
@@ -46,10 +46,11 @@ pub(super) fn run(args: &PathsArgs) -> Result<ExitCode> {
     }
 }
 
-/// Gives relays the weights of a bandwidth file, and says on standard error how many have none.
+/// Applies the weights of a bandwidth file, and reports on standard error how many relays have
+/// none.
 ///
 /// # Errors
-/// When the file cannot be read or used, or these rules do not draw by weight.
+/// If the file cannot be read or used, or these rules do not draw by weight.
 pub(super) fn weigh(pool: &mut Pool, rules: Rules, file: &Path, inputs: &mut Inputs) -> Result<()> {
     let (bytes, name) = (inputs.read(file)?, file.display().to_string());
     ensure!(
@@ -64,7 +65,7 @@ pub(super) fn weigh(pool: &mut Pool, rules: Rules, file: &Path, inputs: &mut Inp
     Ok(())
 }
 
-/// What paths are drawn from, and whether it is a private network: of a tor's directory, or of what
+/// Relays to draw from, and whether the network is private: from a tor's directory, or a file that
 /// ff-sim reads.
 fn pool(args: &PathsArgs) -> Result<(Pool, bool)> {
     let is_public = args.network == Path::new(PUBLIC) && !args.network.exists();
@@ -81,7 +82,7 @@ fn pool(args: &PathsArgs) -> Result<(Pool, bool)> {
     Ok((network.pool, !is_internet))
 }
 
-/// Says on standard error what a network does not tell of itself, and what is taken in its place.
+/// Reports on standard error which data a network lacks, and what replaces them.
 pub(super) fn say_unknown(name: &Path, pool: &Pool, choice: &Choice) {
     let name = name.display();
     if pool.left_out > 0 {

@@ -1,4 +1,4 @@
-//! `circuits serve`: what `circuits run` does, slowly and for months.
+//! The command `circuits serve`: like `circuits run`, but slow and for months.
 //!
 //! ```text
 //!  outside (a thread): SIGTERM, Ctrl-C ──────────────┐     ┌──▶ /metrics
@@ -8,8 +8,8 @@
 //!     └─ client lost ┘
 //! ```
 //!
-//! What fails is counted and tried again at the same rate: circuits, a network whose documents
-//! cannot be read, a client that is gone, a disk that is full. Only a signal ends it.
+//! Failures are counted and retried at the same rate: circuits, unreadable documents of the
+//! network, a client that ended, a full disk. Only a signal ends it.
 
 mod keeper;
 mod orders;
@@ -46,14 +46,14 @@ use keeper::Serving;
 use orders::Orders;
 use ways::{Way, Ways};
 
-/// Failures do not end it: no share of them is more than all.
+/// No share of failures ends it.
 const ALL_MAY_FAIL: f64 = 1.0;
 
 /// Builds circuits and measures them until a signal.
 ///
 /// # Errors
-/// When it cannot begin: something cannot be read, a folder or an address is not to be had. At the
-/// end, when lines could not be written.
+/// If it cannot start, because an input cannot be read or a folder or address is unavailable. At
+/// the end, if lines could not be written.
 pub(super) fn run(args: &ServeArgs) -> Result<ExitCode> {
     check_address(args)?;
     let began = Instant::now();
@@ -80,7 +80,7 @@ pub(super) fn run(args: &ServeArgs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Measures until a signal. First waits for the network, if it could not be read.
+/// Measures until a signal. First waits for the network if it could not be read.
 fn measure_until_signal(
     args: &ServeArgs,
     ways: Result<Ways>,
@@ -96,7 +96,7 @@ fn measure_until_signal(
     live(args, limits, ways.all, serving, began)
 }
 
-/// Writes the lines that wait, also after an error, which is returned then.
+/// Writes waiting lines, also after an error, which is then returned.
 fn end(ran: Result<()>, serving: Serving) -> Result<()> {
     let finished = serving.finish();
     let Err(error) = ran else { return finished };
@@ -106,7 +106,7 @@ fn end(ran: Result<()>, serving: Serving) -> Result<()> {
     Err(error)
 }
 
-/// Reads the network and checks that it has paths, for each arm.
+/// Reads the network and checks that each arm has paths.
 fn look(args: &ServeArgs) -> Result<Ways> {
     let ways = Ways::read(args)?;
     for Way { args, ready, .. } in &ways.all {
@@ -115,11 +115,11 @@ fn look(args: &ServeArgs) -> Result<Ways> {
     Ok(ways)
 }
 
-/// The same at a start. Where downloads have lines already, a network whose documents cannot be
-/// read is waited for: the inner error then.
+/// Reads the network at the start. If downloads have lines already, it is waited for while its
+/// documents cannot be read: that is the inner error.
 ///
 /// # Errors
-/// In all other cases: the user who starts it can correct what is wrong.
+/// In all other cases: the user who starts the program can correct the cause.
 fn first_look(args: &ServeArgs) -> Result<Result<Ways>> {
     match look(args) {
         Ok(ways) => Ok(Ok(ways)),
@@ -128,12 +128,12 @@ fn first_look(args: &ServeArgs) -> Result<Result<Ways>> {
     }
 }
 
-/// Whether downloads have lines already: then each further slot has one, too.
+/// Whether downloads have lines already; then each further slot gets one too.
 fn has_lines(args: &ServeArgs) -> bool {
     args.terms.is_some() && shelf::is_one(&args.keeping.dir)
 }
 
-/// Waits until the network can be read; each slot has a line meanwhile. None after a signal.
+/// Waits until the network can be read; each slot gets a line meanwhile. `None` after a signal.
 fn wait_for_network(
     args: &ServeArgs,
     mut error: anyhow::Error,
@@ -163,8 +163,8 @@ fn wait_for_network(
     }
 }
 
-/// The folder of lines, and the number of the next circuit. If the network is not known, its
-/// options are compared later.
+/// The folder of lines, and the number of the next circuit. If the network is unknown, its options
+/// are compared later.
 fn shelf(args: &ServeArgs, ways: Option<&Ways>, now: Now) -> Result<(Shelf, u64)> {
     let (dir, rule) = (&args.keeping.dir, args.keeping.rule());
     let (mut shelf, next) = match ways {
@@ -177,7 +177,7 @@ fn shelf(args: &ServeArgs, ways: Option<&Ways>, now: Now) -> Result<(Shelf, u64)
     Ok((shelf, next))
 }
 
-/// The figures besides those of all circuits.
+/// Metrics that depend on the options.
 fn optional_figures(args: &ServeArgs) -> OptionalFigures {
     OptionalFigures {
         ttfb: args.measuring.ttfb > 0,
@@ -187,15 +187,15 @@ fn optional_figures(args: &ServeArgs) -> OptionalFigures {
     }
 }
 
-/// The time from the beginning of one circuit to that of the next.
+/// Time from the start of one circuit to the start of the next.
 fn slot(args: &ServeArgs) -> Duration {
     Duration::try_from_secs_f64(1.0 / args.rate).unwrap_or(Duration::MAX)
 }
 
-/// Options that two starts have in common.
+/// Options that all starts of a run must share.
 ///
 /// # Errors
-/// When there are no arms.
+/// If there are no arms.
 fn options(args: &ServeArgs, ways: &Ways) -> Result<CircuitRunOptions> {
     let mix = args.terms.as_ref().map(|terms| &terms.mix).filter(|mix| mix.sizes().len() > 1);
     let options = measure::options(&args.measuring, ways.first()?, args.rate);
@@ -203,7 +203,7 @@ fn options(args: &ServeArgs, ways: &Ways) -> Result<CircuitRunOptions> {
     Ok(CircuitRunOptions { download_mix: mix.map(ToString::to_string), arms_sha256, ..options })
 }
 
-/// A client after the other, until a signal, in a run that began then.
+/// Runs one client after another until a signal, in a run that began at `began`.
 fn live(
     args: &ServeArgs,
     limits: ScheduleLimits,
@@ -212,7 +212,7 @@ fn live(
     began: Instant,
 ) -> Result<()> {
     let mut state = State::begun_at(limits, Box::new(std::iter::empty()), began);
-    // If downloads have lines already, each further slot has one, too.
+    // If downloads have lines already, each further slot gets one too.
     let mut is_first = args.terms.is_none() || serving.next_number() == 0;
     loop {
         let arms = ways.len();
@@ -232,9 +232,9 @@ fn live(
                 continue;
             }
             Ok(Why::ClientLost) => {}
-            // The pause below hears the signal, too.
+            // The pause below notices the signal too.
             Err(error) if error.is::<Stopped>() => {}
-            // What was wrong from the beginning is for whoever has started it.
+            // The user who starts the program can correct errors at its start.
             Err(error) if is_first => return Err(error),
             Err(error) => serving.no_client(&format!("{error:#}; trying again"), state.began()),
         }
@@ -245,29 +245,29 @@ fn live(
     }
 }
 
-/// A client's life: networks, one after the other.
+/// Life of a client: measures one network after another.
 struct Life<'a> {
-    /// How it measures.
+    /// The arm.
     way: &'a mut Way,
-    /// How many arms take turns.
+    /// Number of arms.
     arms: u64,
-    /// What it may do.
+    /// Limits of the schedule.
     limits: ScheduleLimits,
-    /// How far it has come.
+    /// Progress of the run.
     state: &'a mut State,
-    /// Keeps the circuits.
+    /// Stores the circuits.
     serving: &'a mut Serving,
 }
 
-/// Why a client's life has ended.
+/// Why a client's life ended.
 enum Why {
-    /// Somebody wished that all ends.
+    /// A signal was received.
     Signal,
-    /// The network has other parameters, which the client knows from its beginning only.
+    /// The network has other parameters, which the client reads only at its start.
     Parameters,
-    /// Another arm is next.
+    /// The next arm's turn.
     Turn,
-    /// The client does not work from now on.
+    /// The client has stopped working.
     ClientLost,
 }
 
@@ -292,7 +292,7 @@ impl Job for Life<'_> {
             let plan = plan.beginning_with(number / arms);
             let client = Arc::clone(&client);
             let course = measure::course(&args.measuring, limits, client, &ready.network, target);
-            // Of several arms each has one circuit in its turn.
+            // With several arms, each has one circuit per turn.
             let tasks = match arms {
                 1 => course.tasks(plan),
                 _ => course.tasks(plan.take(1).map(move |task| Task { number, ..task })),
@@ -312,14 +312,14 @@ impl Job for Life<'_> {
             if arms > 1 && serving.next_number() != number {
                 return Ok(Why::Turn);
             }
-            // Also where no circuit has begun: signals are heard here, and documents not read again
-            // at once.
+            // Even if no circuit has begun: signals are noticed here, and documents are not read
+            // again at once.
             serving.breathe().await;
             let before = way.ready.network.params.clone();
             let read = way.renew().map(|()| way.ready.network.valid_after_unix_secs);
             serving.looked(read.map_err(|error| format!("{error:#}")));
             way.looks = serving.looks();
-            // A client that chooses its paths itself follows its own consensus.
+            // A client with its own paths follows its own consensus.
             let &Measuring { client, as_client, .. } = &way.args.measuring;
             let is_told = client == ClientKind::Arti && !as_client;
             if is_told && way.ready.network.params != before {
@@ -329,7 +329,7 @@ impl Job for Life<'_> {
     }
 }
 
-/// The circuits, without an end.
+/// Endless circuits.
 fn plan(
     args: &ServeArgs,
     network: &CircuitNetwork,
@@ -339,7 +339,7 @@ fn plan(
     measure::plan(&args.measuring, network, choice, given, u64::MAX, Default::default())
 }
 
-/// Refuses an address that others reach, unless their name is given.
+/// Refuses an address that other hosts can reach, unless their name is given.
 fn check_address(args: &ServeArgs) -> Result<()> {
     let Some(address) = args.keeping.metrics.filter(|address| !address.ip().is_loopback()) else {
         return Ok(());

@@ -1,4 +1,4 @@
-//! `source`.
+//! The command `source`.
 
 mod onion;
 
@@ -18,19 +18,19 @@ use crate::signals::Signals;
 use crate::source::{Source, SourceLimits, Token};
 use onion::Onion;
 
-/// How long a client may read nothing of a download. That is noticed late: a socket takes more when
-/// a third of its buffer is free, which is up to 4 MiB, so 120 s cut off a client that read 6 kB/s
+/// Longest time for which a client may read nothing. Progress is noticed late: a socket accepts
+/// more when a third of its buffer is free, up to 4 MiB, so 120 s cut off a client that read 6 kB/s
 /// all the time.
 const STALL: Duration = Duration::from_secs(300);
-/// How many connections wait to be accepted.
+/// Most connections that wait to be accepted.
 const BACKLOG: u32 = 128;
-/// The longest file of a token, in bytes: a longer file is something else.
+/// Longest file of a token, in bytes; a longer file is something else.
 const MOST_BYTES: u64 = 4096;
 
 /// Serves downloads until a signal.
 ///
 /// # Errors
-/// When it cannot begin.
+/// If it cannot start.
 pub(super) fn run(args: &SourceArgs) -> Result<ExitCode> {
     let token = args.token_file.as_deref().map_or_else(|| Ok(Token::new()), token)?;
     let limits = SourceLimits {
@@ -63,7 +63,7 @@ pub(super) fn run(args: &SourceArgs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The URLs that clients download from, as they are printed.
+/// The URLs for clients, as printed.
 fn urls(at: SocketAddr, onion: Option<&str>, token: &Token, is_json: bool) -> String {
     let url = |place: &str| format!("http://{place}/{}", token.as_str());
     let (direct, onion) = (url(&at.to_string()), onion.map(url));
@@ -73,7 +73,7 @@ fn urls(at: SocketAddr, onion: Option<&str>, token: &Token, is_json: bool) -> St
     onion.map_or_else(|| format!("{direct}\n"), |onion| format!("{direct}\n{onion}\n"))
 }
 
-/// Listens, on one interface only if one is given.
+/// Listens, on one interface only if given.
 fn listen(address: SocketAddr, interface: Option<&str>) -> Result<TcpListener> {
     let failed = || format!("Failed to listen at {address}");
     let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() };
@@ -88,7 +88,7 @@ fn listen(address: SocketAddr, interface: Option<&str>) -> Result<TcpListener> {
     socket.listen(BACKLOG).with_context(failed)
 }
 
-/// The token of a file, which is created if missing.
+/// Token in a file, which is created if missing.
 fn token(path: &Path) -> Result<Token> {
     match path.symlink_metadata() {
         Err(error) if error.kind() == io::ErrorKind::NotFound => new_token(path),
@@ -96,7 +96,7 @@ fn token(path: &Path) -> Result<Token> {
     }
 }
 
-/// A new token, kept in a file. If two sources create it at once, both have the token of the first.
+/// Creates a token in a file. If two sources create it at once, both get the first one's token.
 fn new_token(path: &Path) -> Result<Token> {
     let failed = || format!("Failed to create {}", path.display());
     let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
@@ -111,7 +111,7 @@ fn new_token(path: &Path) -> Result<Token> {
     }
 }
 
-/// The token of an existing file that others cannot read.
+/// Token in an existing file, which others must not be able to read.
 fn known_token(path: &Path) -> Result<Token> {
     let bytes = secret_file::read(path, MOST_BYTES)?;
     let text = String::from_utf8_lossy(&bytes);
@@ -164,7 +164,7 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("token");
         let made = token(&path).expect("a token");
-        // As systemd does; a directory of tempfile's is closed to others.
+        // As systemd does; tempfile's directories are closed to others.
         fs::set_permissions(&path, fs::Permissions::from_mode(0o440)).expect("a mode");
         assert_eq!(token(&path).expect("it").as_str(), made.as_str());
         let link = dir.path().join("link");
@@ -180,7 +180,7 @@ mod tests {
     fn sources_that_begin_at_once_have_one_token() {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("token");
-        // The file did not exist when they looked.
+        // The file did not exist when they checked.
         let [one, other] = [(); 2].map(|()| new_token(&path).expect("a token"));
         assert_eq!(one.as_str(), other.as_str());
         assert_eq!(fs::read_dir(dir.path()).expect("names").count(), 1);

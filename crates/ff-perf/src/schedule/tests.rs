@@ -1,4 +1,4 @@
-//! With a clock of their own.
+//! Tests with simulated clocks.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
@@ -17,7 +17,6 @@ const LIMITS: ScheduleLimits = ScheduleLimits {
     failures: 0.5,
 };
 
-/// Circuits through these relays.
 fn tasks(paths: &[[usize; 3]]) -> Vec<Task> {
     (0..)
         .zip(paths)
@@ -29,7 +28,7 @@ fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
 
-/// The number of the circuit that begins.
+/// Number of the circuit that begins.
 fn begins(next: Next) -> u64 {
     match next {
         Next::Begin(task) => task.number,
@@ -110,7 +109,7 @@ fn what_was_never_begun_changes_nothing() {
     assert_eq!(scheduler.next(ms(0)), Next::Wait(None));
 }
 
-/// A world in which circuits take a random time to be built and measured; checks every limit at every moment.
+/// Circuits with random times of building and measuring; checks every limit at every step.
 fn simulate(seed: u64, limits: ScheduleLimits) {
     let mut rng = ChaCha20Rng::seed_from_u64(seed);
     let paths: Vec<Task> = (0..400)

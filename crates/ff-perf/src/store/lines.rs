@@ -1,4 +1,4 @@
-//! The lines of a file of circuits, read in bounded memory even if another program has written to
+//! Reads the lines of a file of circuits in bounded memory, even if another program has written to
 //! it.
 
 use std::collections::HashSet;
@@ -12,14 +12,14 @@ use serde::Deserialize;
 use super::rotation::MOST_NUMBER;
 use super::{StoreError, io_error};
 
-/// The longest line that is read, in bytes: the longest that options allow has about 2 MB.
+/// Longest line that is read, in bytes; the longest that options allow has about 2 MB.
 const MOST_BYTES: usize = 16 << 20;
 
-/// Hands over each line with its place, from 1, and without its end, until `take` says that it is
-/// enough. Of a line longer than [`MOST_BYTES`] only the place is handed over.
+/// Passes each line to `take`, with its number from 1 and without its end, until `take` breaks. A
+/// line longer than [`MOST_BYTES`] is passed as `None`.
 ///
 /// # Errors
-/// When the lines cannot be read.
+/// If the lines cannot be read.
 pub(super) fn each(
     mut lines: impl BufRead,
     mut take: impl FnMut(usize, Option<&[u8]>) -> ControlFlow<()>,
@@ -43,30 +43,28 @@ pub(super) fn each(
     }
 }
 
-/// The numbers of a file's circuits.
+/// Numbers of a file's circuits.
 #[derive(Debug, Default)]
 pub(super) struct Numbers {
-    /// The numbers.
     pub(super) all: HashSet<u64>,
-    /// [`StoreError::Line`] of the first line that is not a circuit, if there is one.
+    /// [`StoreError::Line`] of the first line that is not a circuit, if any.
     pub(super) bad: Option<StoreError>,
-    /// The number of further lines that are not circuits.
+    /// Number of further lines that are not circuits.
     pub(super) more_bad: u64,
 }
 
-/// As much of a line as a run needs to continue.
+/// The part of a line that a continued run needs.
 #[derive(Deserialize)]
 struct Number {
-    /// The circuit's number.
     number: u64,
 }
 
 impl Numbers {
-    /// Reads them from the beginning of a file. Empty lines are skipped, as by all readers of
+    /// Reads the numbers from the start of a file. Empty lines are skipped, as by all readers of
     /// circuits.
     ///
     /// # Errors
-    /// [`StoreError::Io`], which names the file.
+    /// [`StoreError::Io`] with the file's name.
     pub(super) fn read(file: &mut File, path: &Path) -> Result<Self, StoreError> {
         file.rewind().map_err(io_error(path))?;
         let mut found = Self::default();
@@ -93,7 +91,7 @@ impl Numbers {
     }
 }
 
-/// The number of the circuit in a line; otherwise why it is not a circuit.
+/// The number of the circuit in a line, or why it is not a circuit.
 fn number_of(line: Option<&[u8]>) -> Result<u64, String> {
     let line = line.ok_or_else(|| format!("it is longer than {MOST_BYTES} bytes"))?;
     let Number { number } = serde_json::from_slice(line).map_err(|error| error.to_string())?;
@@ -103,7 +101,7 @@ fn number_of(line: Option<&[u8]>) -> Result<u64, String> {
     Ok(number)
 }
 
-/// Cuts off what follows the last whole line; returns the length of the file then, in bytes.
+/// Cuts off bytes after the last complete line; returns the new length of the file, in bytes.
 pub(super) fn cut_half_line(file: &mut File) -> io::Result<u64> {
     const STEP: u64 = 65_536;
     let mut end = file.seek(SeekFrom::End(0))?;
@@ -127,7 +125,7 @@ pub(super) fn cut_half_line(file: &mut File) -> io::Result<u64> {
 mod tests {
     use super::*;
 
-    /// The lengths of the lines, none for those that are too long.
+    /// Lengths of the lines; `None` for those that are too long.
     fn lengths(text: &[u8]) -> Vec<Option<usize>> {
         let mut found = Vec::new();
         let read = each(BufReader::new(text), |place, line| {

@@ -1,13 +1,13 @@
-//! Into which file the next line goes, and which files are forgotten for it. No clock and no disk;
-//! drivers bring both.
+//! Decides into which file the next line goes, and which files are removed for it. It has no clock
+//! and no disk; callers provide both.
 //!
 //! ```text
-//!  Rotation::place(line, now) ─▶ the driver forgets old files ─▶ forgot ─▶ makes a new one, if need be ─▶ began
-//!                                                                                      └▶ writes ─▶ added
+//!  Rotation::place(line, now) ─▶ remove old files ─▶ forgot ─▶ create a new one, if any ─▶ began
+//!                                                                     └▶ write ─▶ added
 //! ```
 //!
-//! The order of files is that of their numbers, never that of a clock, which may jump: a day that
-//! goes back begins no file, and one that is too late by a wrong clock is left after a day of the
+//! Files are ordered by their numbers, never by a clock, which may jump. A day that goes back
+//! begins no file. A day that is too late because of a wrong clock ends after a day of the
 //! monotonic clock at the latest.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -15,60 +15,60 @@ use std::time::Duration;
 
 use ff_base::utc::{DAY_SECS, Utc};
 
-/// What a day's file takes in addition to its length, in bytes: its row in the index, also while
-/// that is rewritten.
+/// Bytes of a day's file besides its length: its entry in the index, also while the index is
+/// rewritten.
 const DAY_BYTES: u64 = 512;
-/// The most that a file of a day has, in bytes; then the day has another one.
+/// Largest daily file of lines, in bytes; then the day gets another one.
 pub const DAILY_BYTES: u64 = 32 << 20;
 
-/// The largest number of a file or of a circuit, 2^53: a greater one is damage, and would leave no
-/// room for the next ones.
+/// Largest number of a file or a circuit, 2^53. A greater one is damage, and would leave no room
+/// for the next ones.
 pub const MOST_NUMBER: u64 = 1 << 53;
 
-/// When a new file begins, and how many there are.
+/// When a new file begins, and how many are kept.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Rule {
-    /// How many files are kept, with the one that is written: two at least.
+    /// Number of files kept, including the current one; at least two.
     pub keep: usize,
     /// Whether each day of UTC begins a file.
     pub is_daily: bool,
-    /// How long a file gets, in bytes, unless its first line alone is longer.
+    /// Largest file in bytes, unless its first line alone is longer.
     pub file_bytes: u64,
-    /// How long all files together may be, in bytes, those of days included: old ones are removed
-    /// before one is written that would exceed this ([`Rotation::place`]). No limit if it is
-    /// [`u64::MAX`]. No line may be longer than this.
+    /// Limit of all files together in bytes, including those of days: old ones are removed before a
+    /// line that would exceed it ([`Rotation::place`]). [`u64::MAX`] for no limit. No line may be
+    /// longer.
     pub disk_bytes: u64,
 }
 
-/// The readings of the clocks.
+/// Readings of both clocks.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Now {
-    /// The host's clock, which may jump: seconds since 1970.
+    /// The host's clock, which may jump, in seconds since 1970.
     pub unix_secs: u64,
-    /// The monotonic clock: since the program began.
+    /// The monotonic clock, since the start of the program.
     pub elapsed: Duration,
 }
 
-/// A file of lines.
+/// Name of a file of lines.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub struct Name {
-    /// Its number: the file before has a smaller one.
+    /// Number; the file before has a smaller one.
     pub number: u64,
-    /// The day of UTC on which it began, since 1970.
+    /// Day of UTC on which it began, counted since 1970.
     pub day: u64,
 }
 
 impl Name {
-    /// As it is called.
+    /// The file name.
     #[must_use]
     pub fn file(&self) -> String {
         let begin = self.day.saturating_mul(DAY_SECS).min(Utc::LAST_UNIX_SECS);
         let begin = Utc::from_unix_secs(begin).map_or_else(|_| String::new(), Utc::file_stamp);
-        // Its day only.
+        // Only the day of the stamp.
         format!("circuits-{:06}-{}.jsonl", self.number, begin.get(..10).unwrap_or_default())
     }
 
-    /// The file of this name, if it is one of these.
+    /// Parses a file name; `None` for other files.
     #[must_use]
     pub fn parse(file: &str) -> Option<Self> {
         let rest = file.strip_prefix("circuits-")?.strip_suffix(".jsonl")?;
@@ -82,40 +82,39 @@ impl Name {
 /// A file to remove.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum OldFile {
-    /// One of lines.
+    /// A file of lines.
     Lines(Name),
-    /// The one of this day of UTC, since 1970.
+    /// The file of this day of UTC, counted since 1970.
     Day(u64),
 }
 
-/// The file that a line goes into, and the files to remove before.
+/// The file for a line, and the files to remove before.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct LinePlace {
-    /// The files to remove first, in this order.
+    /// Files to remove, in this order.
     pub forget: Vec<OldFile>,
-    /// The new file that the line goes into; none for the one that is written.
+    /// New file for the line; `None` for the current one.
     pub new: Option<Name>,
 }
 
-/// The files, oldest first; the last one is written.
+/// The files, oldest first; the last one is the current one.
 #[derive(Debug)]
 pub struct Rotation {
-    /// When a new one begins.
     rule: Rule,
-    /// The files, each with its length in bytes.
+    /// Files of lines, with their lengths in bytes.
     files: VecDeque<(Name, u64)>,
-    /// The days that have a file of their own, each with its length in bytes.
+    /// Lengths of the files of days, in bytes.
     days: BTreeMap<u64, u64>,
-    /// The number of the first file with lines that are in no day's file yet, if there is one.
+    /// Number of the first file with lines that are in no day's file yet, if any.
     held: Option<u64>,
-    /// The number of the next one.
+    /// Number of the next file.
     next: u64,
-    /// When the last one was begun, or gone on with.
+    /// When the current file was begun or continued.
     begun: Duration,
 }
 
 impl Rotation {
-    /// With these files and their lengths in bytes.
+    /// For these existing files, with their lengths in bytes.
     #[must_use]
     pub fn new(rule: Rule, mut files: Vec<(Name, u64)>, now: Now) -> Self {
         files.sort_unstable();
@@ -124,9 +123,9 @@ impl Rotation {
         Self { rule, files: files.into(), days, held, next, begun: now.elapsed }
     }
 
-    /// Where a line of this many bytes goes. Where the bound needs it, files are removed in this
-    /// order: lines that are in files of days, files of days, other lines; each the oldest first.
-    /// Nothing has changed until [`Self::forgot`] and [`Self::began`], so it may be asked again.
+    /// The file for a line of this many bytes. If the limit requires it, files are removed in this
+    /// order: lines that are in files of days, files of days, other lines; each oldest first.
+    /// Nothing changes until [`Self::forgot`] and [`Self::began`], so it may be called again.
     #[must_use]
     pub fn place(&self, line_bytes: u64, now: Now) -> LinePlace {
         let is_over = self.files.back().is_none_or(|last| self.is_over(last, line_bytes, now));
@@ -140,8 +139,8 @@ impl Rotation {
         LinePlace { forget, new: is_new.then_some(name) }
     }
 
-    /// Which files to remove for a day's file of this many bytes, in the same order; the file of
-    /// lines that is written stays. None if it has no room even so.
+    /// Files to remove, in the same order, for a day's file of this many bytes; the current file of
+    /// lines stays. `None` if there is no room even so.
     #[must_use]
     pub fn place_day(&self, bytes: u64) -> Option<Vec<OldFile>> {
         let last = self.files.len().saturating_sub(1);
@@ -150,10 +149,10 @@ impl Rotation {
         fits.then_some(forget)
     }
 
-    /// Which files to remove so that `bytes` more keep to the bound, and whether they do then: the
-    /// first `surplus` of lines in any case, of the others those before the file with the number
-    /// `first`, then days, then the other lines. Of lines only the first `most` files are removed,
-    /// and the last one of all after everything else.
+    /// Files to remove so that `bytes` more fit into the limit, and whether they do then: the first
+    /// `surplus` of lines in any case, then lines before the file of number `first`, then days,
+    /// then other lines. Only the first `most` files of lines are removed, and the last file after
+    /// all others.
     fn removals(
         &self,
         surplus: usize,
@@ -182,7 +181,7 @@ impl Rotation {
         (forget, all.saturating_add(bytes) <= self.rule.disk_bytes)
     }
 
-    /// A file was removed.
+    /// Records that a file was removed.
     pub fn forgot(&mut self, old: OldFile) {
         match old {
             OldFile::Lines(old) => self.files.retain(|(name, _)| *name != old),
@@ -190,7 +189,7 @@ impl Rotation {
         }
     }
 
-    /// A day has a file of this many bytes.
+    /// Records a day's file of this many bytes.
     pub fn put_day(&mut self, day: u64, bytes: u64) {
         self.days.insert(day, bytes);
     }
@@ -201,37 +200,37 @@ impl Rotation {
         self.days.contains_key(&day)
     }
 
-    /// From the file with this number on, lines are in no day's file yet; nowhere if none.
+    /// Sets the first file with lines that are in no day's file yet; `None` if there is none.
     pub fn hold(&mut self, from: Option<u64>) {
         self.held = from;
     }
 
-    /// The files of lines, oldest first.
+    /// Files of lines, oldest first.
     pub fn names(&self) -> impl DoubleEndedIterator<Item = Name> {
         self.files.iter().map(|(name, _)| *name)
     }
 
-    /// The new file is there.
+    /// Records that the new file was created.
     pub fn began(&mut self, name: Name, now: Now) {
         self.next = name.number.saturating_add(1);
         self.files.push_back((name, 0));
         self.begun = now.elapsed;
     }
 
-    /// A line stands in the last file.
+    /// Records a line added to the current file.
     pub fn added(&mut self, line_bytes: u64) {
         if let Some((_, bytes)) = self.files.back_mut() {
             *bytes += line_bytes;
         }
     }
 
-    /// The file that is written, if there is one.
+    /// The current file, if there is one.
     #[must_use]
     pub fn last(&self) -> Option<Name> {
         self.files.back().map(|(name, _)| *name)
     }
 
-    /// How long all files are, in bytes, those of days included.
+    /// Length of all files in bytes, including those of days.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         let lines: u64 = self.files.iter().map(|(_, bytes)| bytes).sum();
@@ -239,13 +238,13 @@ impl Rotation {
         lines + days
     }
 
-    /// How long they may be, in bytes.
+    /// Limit of all files, in bytes.
     #[must_use]
     pub const fn disk_bytes(&self) -> u64 {
         self.rule.disk_bytes
     }
 
-    /// Whether a line belongs into a new file.
+    /// Whether a line needs a new file.
     fn is_over(&self, (last, bytes): &(Name, u64), line_bytes: u64, now: Now) -> bool {
         let is_full = *bytes > 0 && bytes.saturating_add(line_bytes) > self.rule.file_bytes;
         let age = now.elapsed.saturating_sub(self.begun);

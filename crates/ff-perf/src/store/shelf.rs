@@ -1,7 +1,7 @@
-//! A folder that lines go into for months: files that follow each other, up to a fixed number.
+//! A folder that accepts lines for months: consecutive files, up to a fixed number.
 //!
-//! A start continues after the last whole line. The folder is locked while it is written to,
-//! because two writers would give two circuits one number and forget each other's files.
+//! A new start continues after the last complete line. The folder is locked while it is written to,
+//! as two writers would give two circuits one number and remove each other's files.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -21,37 +21,34 @@ mod days;
 
 use days::DayFiles;
 
-/// The highest number is among this many of the last lines, because circuits end in another order
-/// than they begin in: there are 10,000 at once at most, and as many as the scheduler looks at have
-/// been passed by.
+/// The highest number is among this many last lines. Circuits end in another order than they begin:
+/// at most 10,000 are in flight, and as many as the scheduler's window have been passed over.
 const LAST_LINES: usize = 10_000 + WINDOW;
 
-/// The folder.
+/// An open folder.
 #[derive(Debug)]
 pub struct Shelf {
-    /// Where it is.
     dir: PathBuf,
-    /// Which file is next.
+    /// Decides which file is next.
     rotation: Rotation,
-    /// The file that is written, if there is one.
+    /// The current file, if there is one.
     store: Option<Store>,
-    /// What the monotonic clock counts from.
+    /// Zero of the monotonic clock.
     began: Instant,
-    /// What names the run in its lines, whichever file they go into.
+    /// Identifies the run in its lines, in all files.
     run_unix_secs: f64,
-    /// Notes about it.
     notes: Vec<String>,
     /// OnionPerf's files, if they are written.
     days: Option<DayFiles>,
-    /// The folder itself; its lock ends with it.
+    /// The locked folder; the lock ends with it.
     _lock: File,
 }
 
 impl Shelf {
-    /// Takes a folder, or makes it; which number the next circuit has.
+    /// Opens or creates a folder, and returns the number of the next circuit.
     ///
     /// # Errors
-    /// [`StoreError`], which names the file.
+    /// [`StoreError`] with the file's name.
     pub fn open(
         dir: &Path,
         options: &CircuitRunOptions,
@@ -73,25 +70,25 @@ impl Shelf {
         Self::taken(dir, lock, files, notes, rule)
     }
 
-    /// Takes a folder that has lines, made with any options ([`Self::check`]), and returns the
-    /// number of the next circuit.
+    /// Opens a folder with lines, whatever their options ([`Self::check`]), and returns the number
+    /// of the next circuit.
     ///
     /// # Errors
-    /// [`StoreError`], which names the file.
+    /// [`StoreError`] with the file's name.
     pub fn reopen(dir: &Path, rule: Rule) -> Result<(Self, u64), StoreError> {
         let lock = lock(dir)?;
         Self::taken(dir, lock, files(dir)?, Vec::new(), rule)
     }
 
-    /// Compares these options with those of the lines; what is to be said of it, if something is.
+    /// Compares these options with those of the lines; returns a note, if any.
     ///
     /// # Errors
-    /// [`StoreError::Other`], if they differ.
+    /// [`StoreError::Other`] if they differ.
     pub fn check(&self, options: &CircuitRunOptions) -> Result<Option<String>, StoreError> {
         check_options(&self.dir, options)
     }
 
-    /// A folder that is locked, with these files.
+    /// A locked folder with these files.
     fn taken(
         dir: &Path,
         lock: File,
@@ -114,7 +111,7 @@ impl Shelf {
                 break;
             }
         }
-        // Half a line may have been cut off it.
+        // An incomplete last line may have been cut off.
         if let (Some((_, bytes)), Some(store)) = (lengths.last_mut(), &store) {
             *bytes = store.length;
         }
@@ -133,28 +130,28 @@ impl Shelf {
         Ok((shelf, number))
     }
 
-    /// Notes about it at the start: a sentence each.
+    /// Notes on the folder at the start, one sentence each.
     #[must_use]
     pub fn notes(&self) -> &[String] {
         &self.notes
     }
 
-    /// How much may be written before the oldest file is removed, in bytes; no limit if none.
+    /// Bytes left until the oldest file is removed; `None` without a limit.
     #[must_use]
     pub fn left_bytes(&self) -> Option<u64> {
         let most = Some(self.rotation.disk_bytes()).filter(|most| *most < u64::MAX);
         most.map(|most| most.saturating_sub(self.rotation.bytes()))
     }
 
-    /// Adds a circuit; it can be tried again if that fails.
+    /// Adds a circuit; may be retried if it fails.
     ///
     /// # Errors
-    /// [`StoreError`]; nothing of the line is left then, if the disk allows it.
+    /// [`StoreError`]; the line is removed again, if the disk allows it.
     pub fn add(&mut self, circuit: &CircuitRecord) -> Result<(), StoreError> {
         self.add_at(circuit, now(self.began))
     }
 
-    /// Adds a circuit at a time of other clocks.
+    /// Adds a circuit at a given time.
     ///
     /// # Errors
     /// As [`Self::add`].
@@ -173,7 +170,7 @@ impl Shelf {
         Ok(())
     }
 
-    /// Has the disk keep what was added.
+    /// Syncs the lines to the disk.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -181,7 +178,8 @@ impl Shelf {
         self.store.as_ref().map_or(Ok(()), Store::finish)
     }
 
-    /// Removes the files that have to go, and begins a new one if needed. Removal comes first: on a full disk it makes room.
+    /// Removes old files and begins a new one if needed. Removal comes first: on a full disk it
+    /// makes room.
     fn make_room(&mut self, place: &LinePlace, now: Now) -> Result<(), StoreError> {
         if place.new.is_some() {
             self.finish()?;
@@ -196,7 +194,7 @@ impl Shelf {
         Ok(())
     }
 
-    /// Removes files until the bound holds.
+    /// Removes files until the limit holds.
     fn trim(&mut self, now: Now) -> Result<(), StoreError> {
         if self.rotation.bytes() > self.rotation.disk_bytes() {
             self.make_room(&self.rotation.place(0, now), now)?;
@@ -225,8 +223,8 @@ impl Shelf {
     }
 }
 
-/// What is said of a file's lines that are not circuits. They are no reason not to begin, and stay
-/// for the operator to examine; as long as they are there, `circuits analyze` refuses the file.
+/// Note on a file's lines that are not circuits. They do not prevent a start, and stay for the
+/// operator to examine; `circuits analyze` refuses the file as long as they are there.
 fn passed_by(numbers: Numbers) -> Option<String> {
     let bad = numbers.bad?;
     Some(match numbers.more_bad {
@@ -235,18 +233,18 @@ fn passed_by(numbers: Numbers) -> Option<String> {
     })
 }
 
-/// How long a file is, in bytes.
+/// Length of a file, in bytes.
 fn length(path: &Path) -> Result<u64, StoreError> {
     fs::metadata(path).map(|file| file.len()).map_err(io_error(path))
 }
 
-/// The readings of the clocks; the monotonic one counts from `began`.
+/// Readings of both clocks; the monotonic one counts from `began`.
 pub(crate) fn now(began: Instant) -> Now {
     let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Now { unix_secs: unix.as_secs(), elapsed: began.elapsed() }
 }
 
-/// The files of lines in a folder, oldest first.
+/// Files of lines in a folder, oldest first.
 fn files(dir: &Path) -> Result<Vec<Name>, StoreError> {
     let mut all = Vec::new();
     for entry in fs::read_dir(dir).map_err(io_error(dir))? {
@@ -272,7 +270,7 @@ mod tests {
     /// A rule for small files.
     const SMALL: Rule = Rule { keep: 3, is_daily: false, file_bytes: 300, disk_bytes: u64::MAX };
 
-    /// The lines of all files, oldest first.
+    /// Lines of all files, oldest first.
     fn lines(dir: &Path) -> Vec<String> {
         let files = files(dir).expect("files");
         let read = |name: &Name| fs::read_to_string(dir.join(name.file())).expect("lines");
@@ -352,8 +350,8 @@ mod tests {
         assert!(lines(dir.path()).last().expect("a line").contains("\"number\":49"));
     }
 
-    /// A year of downloads, one every 15 minutes by clocks of the test, into real files: the folder
-    /// is never longer than its bound, and the lines that are left are the last ones, each once.
+    /// A year of downloads, one every 15 minutes by simulated clocks, into real files: the folder
+    /// never exceeds its limit, and the remaining lines are the last ones, each once.
     #[test]
     fn a_year_of_lines_stays_within_its_bound() {
         let dir = tempfile::tempdir().expect("a directory");
@@ -383,7 +381,7 @@ mod tests {
         assert!(numbers.iter().copied().eq(first..count), "no line is missing or doubled");
         assert!(bytes_there() > 70_000, "the bound is made use of");
         drop(shelf);
-        // A start with a smaller one keeps to it at once, and counts on.
+        // A start with a smaller limit applies it at once, and continues the numbers.
         let rule = Rule { file_bytes: 5_000, disk_bytes: 10_000, ..rule };
         let (mut shelf, next) = Shelf::open(dir.path(), &options(), rule).expect("a shelf");
         assert_eq!(next, count);

@@ -1,5 +1,4 @@
-//! The file of a budget: what has been spent, written before a download begins and after it has
-//! ended.
+//! The file of a budget, written before a download begins and after it has ended.
 
 use std::path::Path;
 
@@ -9,7 +8,7 @@ use super::StoreError;
 use super::state::StateFile;
 use crate::budget::{SCHEMA, Spent};
 
-/// The name of the file in the folder of lines.
+/// Name of the file in the folder of lines.
 pub const FILE: &str = "budget.json";
 const BUDGET: StateFile = StateFile {
     name: FILE,
@@ -18,10 +17,10 @@ const BUDGET: StateFile = StateFile {
     remedy: "delete the file to start the month with an unused budget",
 };
 
-/// Reads what has been spent; none if there is no file yet.
+/// Reads the file; `None` if there is none yet.
 ///
 /// # Errors
-/// [`StoreError`], which names the file.
+/// [`StoreError`] with the file's name.
 pub fn read(dir: &Path) -> Result<Option<Spent>, StoreError> {
     let Some(spent) = BUDGET.read::<Spent>(dir)? else { return Ok(None) };
     if format!("{}-01", spent.month).parse::<Utc>().is_err() {
@@ -31,10 +30,10 @@ pub fn read(dir: &Path) -> Result<Option<Spent>, StoreError> {
     Ok(Some(spent))
 }
 
-/// Writes what has been spent, whole or not at all.
+/// Writes the file, whole or not at all.
 ///
 /// # Errors
-/// [`StoreError`], which names the file.
+/// [`StoreError`] with the file's name.
 pub fn write(dir: &Path, spent: &Spent) -> Result<(), StoreError> {
     BUDGET.write(dir, spent)
 }

@@ -1,5 +1,4 @@
-//! Small files of JSON that say how far a folder has come: read at a start, and always replaced as
-//! a whole.
+//! Small JSON files with the progress of a folder: read at a start, and always replaced as a whole.
 
 use std::io;
 use std::path::Path;
@@ -10,33 +9,31 @@ use serde::{Deserialize, Serialize};
 
 use super::{StoreError, io_error, replace_json};
 
-/// The longest of these files that is read, in bytes; they have some hundred.
+/// Longest such file that is read, in bytes; they have a few hundred.
 pub(super) const MOST_BYTES: u64 = 65_536;
 
-/// A file of this kind.
+/// Name and texts of such a file.
 pub(super) struct StateFile {
-    /// Its name in the folder; with `.new` while it is written.
+    /// Name in the folder; with `.new` while it is written.
     pub(super) name: &'static str,
-    /// The version that is written; newer ones are refused.
+    /// Version as written; newer ones are refused.
     pub(super) schema: u32,
-    /// What to say of a file with other content.
+    /// Text on a file with other content.
     pub(super) wrong: &'static str,
-    /// What to do then.
+    /// Advice for that case.
     pub(super) remedy: &'static str,
 }
 
-/// The version of a file.
 #[derive(Deserialize)]
 struct Version {
-    /// Its number.
     schema: u32,
 }
 
 impl StateFile {
-    /// Reads the file of a folder; none if it is not there.
+    /// Reads the file of a folder; `None` if it does not exist.
     ///
     /// # Errors
-    /// [`StoreError`], which names the file.
+    /// [`StoreError`] with the file's name.
     pub(super) fn read<T: DeserializeOwned>(&self, dir: &Path) -> Result<Option<T>, StoreError> {
         let path = dir.join(self.name);
         let text = match read_file(&path, MOST_BYTES) {
@@ -57,7 +54,7 @@ impl StateFile {
         serde_json::from_str(&text).map(Some).map_err(other)
     }
 
-    /// The error of a file whose content is refused.
+    /// Error about a file's content.
     pub(super) fn refused(&self, dir: &Path, line: usize, reason: &str) -> StoreError {
         StoreError::Line {
             path: dir.join(self.name),
@@ -69,7 +66,7 @@ impl StateFile {
     /// Replaces the file of a folder.
     ///
     /// # Errors
-    /// [`StoreError`], which names the file.
+    /// [`StoreError`] with the file's name.
     pub(super) fn write<T: Serialize>(&self, dir: &Path, state: &T) -> Result<(), StoreError> {
         let unfinished = format!("{}.new", self.name);
         replace_json(dir, self.name, &unfinished, serde_json::to_vec(state))

@@ -1,8 +1,7 @@
-//! The folder of a run, on a disk.
+//! Tests of the folder of a run, on a disk.
 
 use super::*;
 
-/// Options of a run.
 pub(super) fn options() -> CircuitRunOptions {
     CircuitRunOptions {
         client: ff_circuits::record::Client::Arti,
@@ -33,7 +32,6 @@ pub(super) fn options() -> CircuitRunOptions {
     }
 }
 
-/// A circuit of this number.
 pub(super) fn circuit(number: u64) -> CircuitRecord {
     let line = format!(
         r#"{{"schema":1,"number":{number},"client":"arti","began_unix_secs":0.0,"began_us":0,"path":[],"ended_us":9}}"#
@@ -111,11 +109,11 @@ fn what_differs_from_the_first_run_is_named() {
     let slower = CircuitRunOptions { pace, ..options() };
     let note = go_on(&slower).expect("the same circuits").expect("a note");
     assert!(note.ends_with("continues with in_flight 3 instead of 10"), "{note}");
-    // A file of an older version does not say; from then on it does.
+    // A file of an older version has no setting and no pace; from now on it has.
     begin(&CircuitRunOptions { setting: None, pace: None, ..options() });
     assert_eq!(go_on(&options()), Ok(None));
     go_on(&CircuitRunOptions { setting: Some(other), ..options() }).expect_err("another network");
-    // Nor does one of a version that knew no digests.
+    // A version without digests.
     let setting = options().setting.expect("a setting");
     begin(&CircuitRunOptions {
         setting: Some(Setting { paths_sha256: None, ..setting.clone() }),
@@ -168,7 +166,7 @@ fn what_another_program_does_to_the_file_costs_no_whole_line() {
         move |number| store.add(&circuit(number)).expect("a line")
     };
     add(0);
-    // It writes half a line.
+    // Another program writes an incomplete line.
     let mut other = OpenOptions::new().append(true).open(&path).expect("the file");
     other.write_all(b"{\"schema\":1,\"num").expect("half a line");
     add(1);

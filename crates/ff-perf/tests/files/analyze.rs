@@ -1,4 +1,4 @@
-//! `ff-perf circuits analyze` as people run it.
+//! `ff-perf circuits analyze` as users run it.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -14,7 +14,7 @@ fn run(args: &[&str]) -> Output {
     command.args(["circuits", "analyze"]).args(args).output().expect("the program runs")
 }
 
-/// The output of a successful run.
+/// Output of a successful run.
 fn prints(args: &[&str]) -> String {
     let output = run(args);
     assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
@@ -26,7 +26,7 @@ fn json(args: &[&str]) -> Value {
     serde_json::from_str(&prints(&[args, &["--json"]].concat())).expect("JSON")
 }
 
-/// The error messages; the exit status is 1.
+/// Standard error of a run with exit status 1.
 fn fails(args: &[&str]) -> String {
     let output = run(args);
     let printed = String::from_utf8_lossy(&output.stdout);
@@ -34,17 +34,16 @@ fn fails(args: &[&str]) -> String {
     String::from_utf8(output.stderr).expect("UTF-8")
 }
 
-/// Samples of this crate or of ff-sim.
+/// Path of a sample of this crate or of ff-sim.
 fn data(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
 }
 
-/// A path as an argument.
 fn text(path: &Path) -> &str {
     path.to_str().expect("UTF-8")
 }
 
-/// Relays of ff-sim's sample of a consensus, which has 22, by their fingerprints.
+/// Fingerprints of the 22 relays in ff-sim's sample of a consensus.
 fn relays() -> Vec<String> {
     let bytes =
         fs::read(data("../ff-sim/tests/data/read-2020-02-29-consensus")).expect("the sample");
@@ -53,7 +52,7 @@ fn relays() -> Vec<String> {
     consensus.relays.iter().map(|relay| hex(&relay.fingerprint)).collect()
 }
 
-/// Lines of `count` circuits, whose times depend on a common one, with first and last relays of two
+/// Lines of `count` circuits, whose times share a common part, with first and last relays from two
 /// halves.
 fn lines(count: u32, seed: u64) -> String {
     let (relays, mut rng) = (relays(), ChaCha12Rng::seed_from_u64(seed));
@@ -65,7 +64,7 @@ fn lines(count: u32, seed: u64) -> String {
         let congestion = rng.random_range(100..9_000_u32);
         let ids = [0..11, 0..22, 11..22].map(|range| &relays[rng.random_range::<usize, _>(range)]);
         let ended = 10.0 * build;
-        // Numbers say which path it is, and not when it began.
+        // Numbers identify paths, not the order of starts.
         let (place, began) = (count - 1 - number, f64::from(number) / 1e3);
         writeln!(
             all,
@@ -98,8 +97,7 @@ fn the_day_of_onionperf_has_the_shape_that_scipy_finds() {
         ["all", "built", "other_hops", "given_up", "other_hops_given_up", "failed", "left_out"]
             .map(|key| read[key].as_u64().expect("a count"));
     assert_eq!(counts, [1038, 897, 337, 0, 20, 26, 0]);
-    // 560 of the 897 that were built have three hops, and so may as many of those that were given
-    // up before.
+    // 560 of the 897 built circuits have three hops, and as many of the abandoned ones may have.
     assert_eq!(read["unknown_hops_given_up"], 95);
     for (end, count) in [("_least", 0), ("", 59), ("_most", 95)] {
         let fits = &found["fits"][format!("build_with_timeouts{end}")];
@@ -134,8 +132,8 @@ fn as_ended(lines: &str) -> String {
     ended.join("\n") + "\n"
 }
 
-/// Lines as one run writes them, in the order in which their circuits ended: they name it, and each
-/// began a µs after the one before. The host's clock is set back by an hour when half of them have
+/// Lines as a run writes them, in the order in which circuits ended. They name the run, and
+/// circuits began 1 µs apart. The host's clock is set back by an hour after half of them have
 /// begun.
 fn of_run<'a>(lines: impl ExactSizeIterator<Item = &'a str>, run_unix_secs: f64) -> String {
     let half = lines.len() / 2;
@@ -154,15 +152,15 @@ fn of_run<'a>(lines: impl ExactSizeIterator<Item = &'a str>, run_unix_secs: f64)
     as_ended(&all)
 }
 
-/// A run writes a line when a circuit ends, so of circuits that are measured at once the slow ones
-/// come last. What the host's clock says meanwhile changes nothing, nor that another run goes on.
+/// A run writes a line when a circuit ends, so of simultaneous circuits the slow ones come last.
+/// Jumps of the host's clock and other runs in between change nothing.
 #[test]
 fn circuits_are_taken_in_the_order_in_which_they_began() {
     let dir = tempfile::tempdir().expect("a directory");
     let began = lines(3_000, 2);
     let all: Vec<&str> = began.lines().collect();
     let (first, resumed) = all.split_at(1_700);
-    // By its clock the one that goes on began before the other one.
+    // By its clock the resumed run began before the other.
     let resumed = [of_run(first.iter().copied(), 9e8), of_run(resumed.iter().copied(), 8e8)];
     let found = [
         ("began", began.clone()),
@@ -218,8 +216,7 @@ fn selections_gain_and_cost_what_they_must() {
     assert!(order.is_sorted(), "{order:?}");
     let rho = |name: &str| number(&found["spearman_with_ttfb"][name], "/rho");
     assert!(rho("rtt") > rho("build") && rho("build") > rho("congestion").abs());
-    // Selections here have nothing to do with relays, so they cost nothing but by the published
-    // measures.
+    // Selections are independent of relays here, so only the published measures show a cost.
     let (all, half) = (find("all"), find("rtt50"));
     let entropy = |one, key: &str| number(one, &format!("/anonymity/{key}/entropy"));
     assert!(entropy(half, "published") < 0.6 * entropy(all, "published"));

@@ -1,4 +1,4 @@
-//! What measures of anonymity say of circuits whose chances are known.
+//! Measures of anonymity for circuits with known probabilities.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
@@ -13,14 +13,14 @@ use rand::distr::weighted::WeightedIndex;
 use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha12Rng;
 
-/// A generator, whose seed is printed.
+/// A generator with a printed seed.
 fn random() -> ChaCha12Rng {
     let seed = std::env::var("FF_TEST_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(15);
     eprintln!("FF_TEST_SEED={seed}");
     ChaCha12Rng::seed_from_u64(seed)
 }
 
-/// Circuits whose ends are drawn by these weights; a relay that would be both is drawn again.
+/// Circuits with ends drawn by these weights; pairs of equal ends are drawn again.
 fn drawn(weights: &[Vec<f64>; 2], count: usize, rng: &mut ChaCha12Rng) -> Vec<Ends> {
     let [first, last] = weights.each_ref().map(|all| WeightedIndex::new(all).expect("weights"));
     let index = |of: &WeightedIndex<f64>, rng: &mut ChaCha12Rng| {
@@ -37,7 +37,6 @@ fn drawn(weights: &[Vec<f64>; 2], count: usize, rng: &mut ChaCha12Rng) -> Vec<En
     all
 }
 
-/// The fingerprints of `count` relays.
 fn fingerprints(count: usize) -> Vec<String> {
     (0..count).map(|relay| format!("{relay:040X}")).collect()
 }
@@ -79,8 +78,8 @@ fn groups_of_a_network_gain_what_counting_says() {
         fingerprint: fingerprint(place),
         addresses: vec![IpAddr::V4(Ipv4Addr::new(10, place / 4, place, 1))],
         country: (place < 30).then(|| country(if place < 10 { "de" } else { "us" })),
-        // Neighbours are families of two: every other pair name each other, the rest have a
-        // family's key.
+        // Neighbours are families of two: every other pair name each other, the others have a
+        // family key.
         family: if place % 4 < 2 { vec![fingerprint(place ^ 1)] } else { vec![] },
         family_ids: if place % 4 < 2 { vec![] } else { vec![format!("ed25519:{}", place / 2)] },
         ..Relay::default()
@@ -95,7 +94,7 @@ fn groups_of_a_network_gain_what_counting_says() {
     let part = |is: &dyn Fn(u32) -> bool| {
         all.iter().filter(|ends| is(ends.0) && is(ends.1)).count() as f64 / all.len() as f64
     };
-    // The lower a relay's number, the more often it is used.
+    // Relays with lower numbers are used more often.
     for (name, most) in
         [("top 1 families", 2), ("top 3 families", 6), ("top 1 /16s", 4), ("top 5 /16s", 20)]
     {
@@ -121,7 +120,7 @@ fn a_selection_that_prefers_relays_costs_more_than_one_at_random() {
     let mut rng = random();
     let all = drawn(&[vec![1.0; 200], vec![1.0; 200]], 40_000, &mut rng);
     let whole = Whole::of(&all);
-    // The nearer half of first relays: accepted nine times out of ten, others once.
+    // The nearer half of first relays is accepted nine times out of ten, the other once.
     let accepted: Vec<Ends> = all
         .iter()
         .copied()
@@ -130,13 +129,13 @@ fn a_selection_that_prefers_relays_costs_more_than_one_at_random() {
     let random = thinned(&all, accepted.len(), &whole, &mut rng);
     let mut of = |some: &[Ends]| corrected(some, 10_000, &whole, &mut rng);
     let (before, after) = (of(&all), of(&accepted));
-    // A choice of nine to one instead of one to one takes 1 - H(0.9) bits.
+    // A choice of nine to one instead of one to one costs 1 - H(0.9) bits.
     let lost = before.first_entropy_bits - after.first_entropy_bits;
     let expected = 1.0 + 0.9 * 0.9_f64.log2() + 0.1 * 0.1_f64.log2();
     assert!((lost - expected).abs() < 0.02, "{lost} {expected}");
     assert!((before.last_entropy_bits - after.last_entropy_bits).abs() < 0.02);
     assert!(after.gini > before.gini + 0.1, "{before:?} {after:?}");
-    // The published entropy hardly tells the one from the other.
+    // The published entropy hardly tells them apart.
     let shown = published(&accepted, &whole);
     assert!((shown.entropy / random.entropy - 1.0).abs() < 0.03, "{shown:?} {random:?}");
 }

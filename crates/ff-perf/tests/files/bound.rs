@@ -1,17 +1,16 @@
-//! `ff-perf bound` and `ff-perf paths` as their users run them, on samples of ff-sim's tests (for
-//! their provenance see `crates/ff-sim/tests/data/read.md`).
+//! `ff-perf bound` and `ff-perf paths` as users run them, on samples of ff-sim's tests (for their
+//! origin see `crates/ff-sim/tests/data/read.md`).
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use serde_json::Value;
 
-/// A file of ff-sim's tests.
+/// Path of a sample of ff-sim's tests.
 fn sample(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../ff-sim/tests/data").join(name)
 }
 
-/// Runs ff-perf.
 fn ff_perf(args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_ff-perf")).args(args).output().expect("ff-perf runs")
 }
@@ -24,7 +23,7 @@ fn json(args: &[&str]) -> Value {
     serde_json::from_slice(&output.stdout).expect("JSON")
 }
 
-/// The error messages.
+/// Standard error of a run that fails.
 fn fails(args: &[&str]) -> String {
     let output = ff_perf(args);
     assert_eq!(output.status.code(), Some(1), "{args:?}");
@@ -124,8 +123,8 @@ fn a_consensus_is_drawn_by_its_footer_its_policies_and_its_families() {
         let found = json(&[&["bound", "--consensus", &file], &options[..]].concat());
         found["bound"][0].as_f64().expect("a bound")
     };
-    // All exits that are fast are guards, too: where the footer has nothing of these count, each
-    // comes as often.
+    // All fast exits are also guards; if the footer gives these no weight (Wed), each is drawn
+    // equally often.
     let mean = (35_200.0 + 6_600.0 + 16_100.0 + 13_900.0 + 26_700.0) / 5.0;
     let even = bound(&text.replace("Wed=10000", "Wed=0"));
     assert!((even - mean).abs() < 800.0, "{even} and not {mean}");
@@ -154,7 +153,7 @@ fn a_consensus_is_drawn_by_its_footer_its_policies_and_its_families() {
     assert_eq!(alone.status.code(), Some(2), "{alone:?}");
 }
 
-/// The sample's consensus and descriptors, in which two relays name each other as of one family.
+/// The sample's consensus and descriptors, in which two relays name each other as family.
 fn family(consensus: &str) -> (String, String) {
     let packed = sample("read-2020-02-29-descriptors.xz");
     let bytes = ff_report::input::Inputs::default().read(&packed).expect("the sample");
@@ -175,7 +174,7 @@ fn family(consensus: &str) -> (String, String) {
     (consensus, descriptors)
 }
 
-/// Ledger rows Q14 and Q15: all weights of two consensuses, as numbers of this program's own table.
+/// Ledger rows Q14 and Q15: all weights of two consensuses, as a table of capacities.
 #[test]
 fn the_ledgers_consensuses_have_the_ledgers_bounds() {
     let dir = tempfile::tempdir().expect("a folder");
@@ -211,7 +210,7 @@ fn the_ledgers_consensuses_have_the_ledgers_bounds() {
         ]);
         let bound = found["bound"].as_array().expect("a list");
         assert_eq!(bound.len(), 10);
-        // As many digits as the ledger has; of length 7 it has none.
+        // As precise as the ledger, which has no value for length 7.
         let off = if select == "uniform" { 0.0051 } else { 0.051 };
         for (expected, found) in expected.iter().zip(bound).filter(|(expected, _)| **expected > 0.0)
         {
@@ -221,7 +220,7 @@ fn the_ledgers_consensuses_have_the_ledgers_bounds() {
     }
 }
 
-/// Formulas 1 and 2: links, and a path of them.
+/// Formulas 1 and 2: links, and a path of links.
 #[test]
 fn links_carry_what_formula_1_says() {
     let found = json(&["bound", "--link", "100,0.01", "--link", "50,0.01,536", "--json"]);
@@ -372,7 +371,7 @@ fn relays_whose_microdescriptors_are_missing_are_counted_and_not_drawn() {
     assert_eq!(draw(&others.collect::<Vec<_>>().join("@last-listed")), (false, true));
 }
 
-/// Data that a consensus lacks are reported once, on standard error.
+/// Data missing in a consensus are reported once, on standard error.
 fn says_what_is_not_known(consensus: &str, dir: &std::path::Path) {
     let said = |network: &str| {
         let output = ff_perf(&["paths", "--network", network, "--subnets", "any", "--count", "9"]);

@@ -1,5 +1,5 @@
-//! Relays that hold cells back until a refill, found among others: in a model with known ones, over
-//! many seeds, and in a private network of real tors.
+//! Detection of relays that hold cells back until a refill: in a model with known ones, over many
+//! seeds, and in a private network of real tors.
 
 mod command;
 mod lab;
@@ -16,15 +16,15 @@ use rand_chacha::ChaCha12Rng;
 const RELAYS: u32 = 15;
 /// Circuits of the model.
 const CIRCUITS: u32 = 120;
-/// The refill interval in ms.
+/// Refill interval in ms.
 const INTERVAL: f64 = 100.0;
 
-/// Circuits of three random relays each, whose round trips spread as in a congested network. The
-/// first relays hold this part of their cells back, on the way to the last relay and on the way
-/// back.
+/// Circuits of three random relays each, with round trips that vary as in a congested network. The
+/// first `held` relays hold this share of their cells back, on the way to the last relay and on the
+/// way back.
 fn model(held: u32, part: f64, rng: &mut ChaCha12Rng) -> Circuits {
     let mut circuits = Circuits::default();
-    // Timers of relays begin whenever they do.
+    // Relays' timers have random phases.
     let phases: Vec<f64> = (0..RELAYS).map(|_| rng.random_range(0.0..INTERVAL)).collect();
     circuits.relays = (0..RELAYS).map(|at| format!("{at:040}")).collect();
     for _ in 0..CIRCUITS {
@@ -50,7 +50,7 @@ fn model(held: u32, part: f64, rng: &mut ChaCha12Rng) -> Circuits {
                     now += INTERVAL - late;
                 }
             }
-            // Then it goes back over the first link.
+            // Back over the first link.
             now += links[0];
             Trip { pause_ms, rtt_ms: now - began }
         };
@@ -60,8 +60,7 @@ fn model(held: u32, part: f64, rng: &mut ChaCha12Rng) -> Circuits {
     circuits
 }
 
-/// The results in this number of models, compared with the truth: hits, misses, and models with a
-/// false alarm.
+/// Results of this number of models: hits, misses, and models with a false alarm.
 fn found(models: u32, held: u32, part: f64, seed: u64) -> [usize; 3] {
     let truth: BTreeSet<String> = (0..held).map(|at| format!("{at:040}")).collect();
     let mut sums = [0; 3];
@@ -81,8 +80,8 @@ fn found(models: u32, held: u32, part: f64, seed: u64) -> [usize; 3] {
 fn relays_are_found_and_hardly_ever_for_nothing() {
     let seed = std::env::var("FF_TEST_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(15);
     eprintln!("FF_TEST_SEED={seed}");
-    // Where most circuits are held back there is less to tell relays apart by. Where few of a
-    // relay's are, nothing is asked of hits: false alarms alone are counted.
+    // If most circuits are held back, relays are harder to tell apart. If few of a relay's circuits
+    // are, no hits are required, and only false alarms count.
     let rows = [
         (0, 0.0, None),
         (1, 0.8, Some(0.95)),
@@ -96,7 +95,7 @@ fn relays_are_found_and_hardly_ever_for_nothing() {
         eprintln!(
             "{held} relays hold back {part}: {hits} hits, {misses} misses, {alarms} of {models} models with false alarms"
         );
-        // Three standard deviations above the level, which is a bound.
+        // Three standard deviations above the level, which is an upper bound.
         let mean = LEVEL * f64::from(models);
         assert!(alarms as f64 <= mean + 3.0 * mean.sqrt(), "seed {seed}: {alarms} with {held}");
         let all = (hits + misses) as f64;

@@ -1,4 +1,4 @@
-//! `ff-perf downloads analyze` and `downloads filter` as people run them.
+//! `ff-perf downloads analyze` and `downloads filter` as users run them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,14 +12,14 @@ fn run(args: &[&str]) -> Output {
     command.arg("downloads").args(args).output().expect("the program runs")
 }
 
-/// The output of a successful run.
+/// Output of a successful run.
 fn prints(args: &[&str]) -> String {
     let output = run(args);
     assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).expect("UTF-8")
 }
 
-/// The error messages of a run that fails with this exit status.
+/// Standard error of a run that fails with this exit status.
 fn fails(args: &[&str], status: i32) -> String {
     let output = run(args);
     assert!(
@@ -29,12 +29,11 @@ fn fails(args: &[&str], status: i32) -> String {
     String::from_utf8(output.stderr).expect("UTF-8")
 }
 
-/// A public file (tests/data/README.md); its folder if it has no name.
+/// Path of a public file (tests/data/README.md); of its folder if the name is empty.
 fn sample(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/downloads").join(name)
 }
 
-/// A path as an argument.
 fn text(path: &Path) -> &str {
     path.to_str().expect("UTF-8")
 }
@@ -140,7 +139,7 @@ fn a_filter_leaves_out_downloads_by_their_relays() {
         (report["sets"][0]["downloads"].clone(), report["sets"][0]["left_out"].clone())
     };
     let list = text(&list);
-    // Of two downloads the circuits are not in the file.
+    // The circuits of two downloads are not in the file.
     assert_eq!(downloads(&["--exclude-fingerprints", list, "--guards"]), (2.into(), 3.into()));
     assert_eq!(downloads(&["--exclude-fingerprints", list, "--exits"]), (3.into(), 2.into()));
     assert_eq!(downloads(&["--include-fingerprints", list, "--guards"]), (1.into(), 4.into()));
@@ -154,7 +153,7 @@ fn a_filter_leaves_out_downloads_by_their_relays() {
     assert!(error.contains("empty has no fingerprint"), "{error}");
 }
 
-/// A download of an analysis file, which began then.
+/// A download of an analysis file that began at this time.
 fn stream(began: f64) -> Value {
     serde_json::json!({ "byte_info": { "payload-bytes-recv": "5" }, "is_success": true,
         "stream_info": { "recvsize": "5", "error": "NONE" },
@@ -163,7 +162,7 @@ fn stream(began: f64) -> Value {
         "unix_ts_start": began, "unix_ts_end": began + 1.0 })
 }
 
-/// An analysis file with these downloads of a host.
+/// An analysis file of a host with these downloads.
 fn analysis(host: &str, streams: &Value) -> String {
     serde_json::json!({ "type": "onionperf", "version": "3.0",
         "data": { host: { "tgen": { "streams": streams } } } })
@@ -256,7 +255,7 @@ fn a_filter_leaves_what_python_writes_as_it_is() {
     assert!(read.contains("\"buildtime_seconds\":NaN") && read.contains("filtered_out"), "{read}");
 }
 
-/// The lines of a folder that a server writes to, as far as they are whole.
+/// Complete lines of a folder that a server writes to.
 fn lines_by_now(dir: &Path) -> Vec<Value> {
     let entries = fs::read_dir(dir).expect("a folder").map(|entry| entry.expect("a file").path());
     let mut files: Vec<PathBuf> =
@@ -267,7 +266,7 @@ fn lines_by_now(dir: &Path) -> Vec<Value> {
     whole.map(|line| serde_json::from_str(line).expect("a line")).collect()
 }
 
-/// A server, which a failed test ends, too.
+/// A server, which ends with a failed test.
 struct Server(Child);
 
 impl Drop for Server {

@@ -1,4 +1,4 @@
-//! Reading and computing of `ff-perf` from files. One program, so that tests run at the same time.
+//! Reading and computing of `ff-perf` from files. One program, so that tests run in parallel.
 
 mod analyze;
 mod anonymity;

@@ -1,5 +1,5 @@
-//! No change to a real file makes a reader panic, and everything that was read can be analysed. The
-//! fuzzers in `fuzz` go further.
+//! Mutated files make no reader panic, and everything that is read can be analysed. The fuzzers in
+//! `fuzz` go further.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -30,18 +30,18 @@ fn day() -> Vec<u8> {
     Inputs::default().read(&path).expect("the sample")
 }
 
-/// A circuit of ours, with all that can be measured.
+/// A circuit of ours with all measurements.
 const LINE: &str = concat!(
     r#"{"schema":1,"number":0,"client":"arti","began_unix_secs":1.5,"began_us":2000000,"path":[{"id":"AA"},{"id":"BB"},{"id":"CC"}],"link_us":5000,"hops_us":[20000,45000,90000],"rtt":[{"us":30000,"probe":"refused"}],"first_bytes":[{"open_us":1,"us":40000},{"open_us":1,"us":60000}],"download":{"bytes":1000000,"first_byte_us":50000,"us":1050000},"congestion_us":4000,"ended_us":99}"#,
     "\n"
 );
 
-/// A fingerprint of one digit.
+/// A fingerprint of one repeated digit.
 fn id(digit: char) -> String {
     digit.to_string().repeat(40)
 }
 
-/// Paths, lists and truths look alike: three relays in a line, and remarks.
+/// Paths, lists and truths have the same form: three relays in a line, and remarks.
 fn relays() -> String {
     let lines = ["123", "4567", "89ab", "cdef"].map(|digits| {
         let ids: Vec<String> = digits.chars().map(id).collect();
@@ -50,7 +50,7 @@ fn relays() -> String {
     lines.concat()
 }
 
-/// Extra-info documents, with what else they have.
+/// Extra-info documents with further lines.
 fn histories() -> String {
     let document = |digit: char| {
         format!(
@@ -63,7 +63,7 @@ fn histories() -> String {
     "ABCA".chars().map(document).collect()
 }
 
-/// What ff-bwauth exports, as far as it is read; an empty line and a quoted one in between.
+/// The columns of ff-bwauth's export that are read, with an empty line and a quoted one.
 fn export() -> String {
     let row = |digit: char| {
         format!("1732269600,{},conclusive,{digit}250000\n2,{},failed,\n\n", id(digit), id('c'))
@@ -96,17 +96,17 @@ fn results() -> String {
     measurement('1', "conclusive") + &measurement('2', "conclusive")
 }
 
-/// A network of digits: a fingerprint's first one is a relay's place.
+/// Index of a relay in a network whose fingerprints are digits: the first digit.
 fn place(id: &str) -> Option<usize> {
     id.get(..1)?.parse().ok()
 }
 
-/// Whether this is a fingerprint as all of them are written.
+/// Whether this is a fingerprint in the usual form.
 fn is_id(id: &str) -> bool {
     id.len() == 40 && id.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'A'..=b'F'))
 }
 
-/// Whether a message names a file, one of its lines, and what is wrong there.
+/// Whether a message names a file, one of its lines, and the problem there.
 fn is_named(error: &str, text: &str) -> bool {
     let rest = error.strip_prefix("f, line ").and_then(|rest| rest.split_once(": "));
     let lines = text.split('\n').count();
@@ -115,10 +115,10 @@ fn is_named(error: &str, text: &str) -> bool {
     })
 }
 
-/// The bounds of what was read lie between its capacities.
+/// Checks that bounds lie between the capacities.
 fn computed(found: &Capacities) {
     let ids: BTreeSet<_> = found.relays.iter().map(|relay| &relay.id).collect();
-    // Results of relays that have shown no RSA identity have the other one.
+    // Relays without a known RSA identity are listed by the Ed25519 identity.
     let is_ed = |id: &str| id.len() == 64 && id.bytes().all(|byte| byte.is_ascii_hexdigit());
     assert!(ids.len() == found.relays.len(), "{found:?}");
     assert!(ids.iter().all(|id| is_id(id) || is_ed(id)), "{found:?}");
@@ -134,7 +134,7 @@ fn computed(found: &Capacities) {
     }
 }
 
-/// Paths by a rule from a consensus with microdescriptors, which relays get in turn; none where
+/// Paths by these rules from a consensus with microdescriptors, which relays get in turn; `None` if
 /// there are none.
 fn drawn(text: &str, micros: &str, rules: Rules) -> Option<()> {
     let micros = Microdescriptors::parse(micros);
@@ -174,7 +174,7 @@ fn sample(name: &str) -> String {
     std::fs::read_to_string(path).expect("the sample")
 }
 
-/// Changes bytes and cuts a piece out.
+/// Cuts out a piece and overwrites bytes.
 fn mutated(mut bytes: Vec<u8>, cut: (usize, usize), changes: &[(usize, u8)]) -> Vec<u8> {
     let from = cut.0 % bytes.len();
     bytes.drain(from..(from + cut.1).min(bytes.len()));
@@ -185,7 +185,7 @@ fn mutated(mut bytes: Vec<u8>, cut: (usize, usize), changes: &[(usize, u8)]) -> 
     bytes
 }
 
-/// Analyses the circuits that were read.
+/// Analyses circuits.
 fn analysed(circuits: &Circuits) {
     let options = AnalysisOptions {
         hops: 3,
@@ -200,7 +200,7 @@ fn analysed(circuits: &Circuits) {
     serde_json::to_string(&report).expect("JSON");
 }
 
-/// A few changes: digits more often than others, because they leave a file readable.
+/// A few changes, of digits more often than others, as these leave a file readable.
 fn changes() -> impl Strategy<Value = Vec<(usize, u8)>> {
     let byte = prop_oneof![3 => b'0'..=b'9', 1 => any::<u8>(), 1 => Just(b'e'), 1 => Just(b'-')];
     proptest::collection::vec((any::<usize>(), byte), 0..20)
@@ -332,7 +332,7 @@ proptest! {
     }
 }
 
-/// What the tests above change is good: they would say nothing of files that nobody reads.
+/// The unchanged files are valid; otherwise the tests above would prove nothing.
 #[test]
 fn what_is_changed_is_good_before() {
     assert_eq!(file::parse("f", &relays()).map(|paths| paths.len()), Ok(4));

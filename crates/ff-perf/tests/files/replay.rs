@@ -1,5 +1,5 @@
-//! Selections compared with a plain reading of NavigaTor's algorithm 2 and section 7.6, which sorts
-//! and fits the window anew for every circuit.
+//! Selections compared with a direct implementation of NavigaTor's algorithm 2 and section 7.6,
+//! which sorts and fits the window again for every circuit.
 
 use ff_circuits::fit::estimator::Estimate;
 use ff_circuits::fit::gev::Gev;
@@ -21,7 +21,7 @@ fn circuits(values: &[Option<f64>]) -> Vec<Seen> {
     values.iter().map(seen).collect()
 }
 
-/// The timeout of each circuit: what `of` makes of the last values, the circuit's own included.
+/// Timeout of each circuit: `of` the last values, including the circuit's own.
 fn plain(
     values: &[Option<f64>],
     length: usize,
@@ -35,9 +35,9 @@ fn plain(
     values.iter().map(judge).collect()
 }
 
-/// The last elements of a list.
+/// Last elements of a list.
 trait Last {
-    /// None if there are fewer.
+    /// `None` if there are fewer.
     fn last_chunk_of(&self, count: usize) -> Option<&[f64]>;
 }
 
@@ -47,7 +47,7 @@ impl Last for Vec<f64> {
     }
 }
 
-/// The quantile of values, linear between the ranks (numpy's default).
+/// Quantile of values, interpolated linearly between ranks (numpy's default).
 fn quantile(values: &[f64], part: f64) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -57,7 +57,7 @@ fn quantile(values: &[f64], part: f64) -> f64 {
     sorted[low] + (high - sorted[low]) * at.fract()
 }
 
-/// Whether all are the same but for rounding.
+/// Whether all are equal except for rounding.
 fn same(one: &[Option<f64>], other: &[Option<f64>]) -> bool {
     let near = |(one, other): (&Option<f64>, &Option<f64>)| match (one, other) {
         (Some(one), Some(other)) => (one - other).abs() <= 1e-9 * other.abs().max(1.0),

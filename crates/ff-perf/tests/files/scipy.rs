@@ -1,6 +1,5 @@
-//! Fits, tests and the moving window against scipy, which computes the same from the same values
-//! (`scipy_figures.py`). `FF_TEST_SCIPY=1` says that the Python of `FF_TEST_PYTHON` has scipy;
-//! `.ci/test` sets both.
+//! Fits, tests and the moving window compared with scipy on the same values (`scipy_figures.py`).
+//! `FF_TEST_SCIPY=1` says that the Python of `FF_TEST_PYTHON` has scipy; `.ci/test` sets both.
 
 use std::io::Write as _;
 use std::path::Path;
@@ -20,33 +19,32 @@ use rand_chacha::ChaCha12Rng;
 use rustix::time::{ClockId, clock_gettime};
 use serde_json::{Value, json};
 
-/// The window's length.
+/// Length of the window.
 const LENGTH: usize = 1000;
-/// Steps of it that scipy takes too.
+/// Steps of the window that scipy computes too.
 const STEPS: usize = 40;
-/// The refill interval of round trips, in ms.
+/// Refill interval of round trips, in ms.
 const INTERVAL: f64 = 100.0;
-/// The share that its timeout is to accept.
+/// Share of circuits that the timeout accepts.
 const SHARE: f64 = 0.8;
 
 /// A sample to fit.
 struct Case {
-    /// Its name in failures.
+    /// Name in failures.
     name: String,
-    /// Values that were seen, in ms.
+    /// Observed values, in ms.
     values: Vec<f64>,
-    /// Bounds of those that were given up.
+    /// Lower bounds of censored values, in ms.
     beyond: Vec<f64>,
 }
 
-/// The seed of what is random.
+/// Random seed.
 fn seed() -> u64 {
     let seed = std::env::var("FF_TEST_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(15);
     eprintln!("FF_TEST_SEED={seed}");
     seed
 }
 
-/// Values of a GEV distribution.
 fn drawn(gev: Gev, count: usize, rng: &mut ChaCha12Rng) -> Vec<f64> {
     (0..count).map(|_| gev.quantile(rng.random_range(1e-9..1.0))).collect()
 }
@@ -59,7 +57,7 @@ fn day() -> Vec<f64> {
     circuits.all.iter().filter(is_whole).filter_map(|seen| seen.build_ms).collect()
 }
 
-/// Real build times, and samples of several shapes, lengths and grids, some of them cut off.
+/// Real build times, and samples of several shapes, lengths and grids, some of them censored.
 fn cases(rng: &mut ChaCha12Rng) -> Vec<Case> {
     let case =
         |name: &str, values: Vec<f64>| Case { name: name.to_owned(), values, beyond: Vec::new() };
@@ -86,8 +84,7 @@ fn cases(rng: &mut ChaCha12Rng) -> Vec<Case> {
     all
 }
 
-/// What was fitted to a sample: parameters in scipy's order and signs, the likelihood and the
-/// distances.
+/// Results of fits: parameters in scipy's order and signs, likelihood, and distances.
 fn ours(fits: &Fits) -> Vec<(&'static str, [f64; 3], f64, ff_circuits::fit::good::Goodness)> {
     let gev = fits.gev.expect("a fit");
     let laws = [
@@ -104,19 +101,19 @@ fn ours(fits: &Fits) -> Vec<(&'static str, [f64; 3], f64, ff_circuits::fit::good
     [gev].into_iter().chain(laws.map(law)).collect()
 }
 
-/// All that goes to scipy, as it was drawn.
+/// Inputs for scipy.
 struct Asked {
-    /// Samples to fit, and what we make of them.
+    /// Samples to fit, with our fits.
     fits: Vec<(Case, Fits)>,
     /// Pairs and groups, with ties.
     ranks: Vec<(Vec<f64>, Vec<f64>)>,
-    /// Round trips with pauses: of a bucket in part of them, and of none.
+    /// Round trips with pauses: some partly from a bucket, some not.
     rhythms: Vec<Vec<Trip>>,
     /// Values that move through a window.
     window: Vec<f64>,
 }
 
-/// The questions and scipy's answers; both are made once. None without scipy.
+/// Inputs and scipy's results, computed once. `None` without scipy.
 fn scipy() -> Option<&'static (Asked, Value)> {
     static FOUND: OnceLock<Option<(Asked, Value)>> = OnceLock::new();
     let ask = || {
@@ -148,7 +145,7 @@ fn scipy() -> Option<&'static (Asked, Value)> {
     FOUND.get_or_init(ask).as_ref()
 }
 
-/// Round trips of some 80 ms, a part of which ends with a refill, after random pauses.
+/// Round trips of about 80 ms after random pauses; a share of them ends with a refill.
 fn trips(part: f64, rng: &mut ChaCha12Rng) -> Vec<Trip> {
     let mut trip = || {
         let pause_ms = rng.random_range(20.0..20.0 + INTERVAL);
@@ -160,7 +157,6 @@ fn trips(part: f64, rng: &mut ChaCha12Rng) -> Vec<Trip> {
     (0..39).map(|_| trip()).collect()
 }
 
-/// Runs the script.
 fn run(asked: &Asked) -> Value {
     let fit = |(case, fits): &(Case, Fits)| {
         let ours: serde_json::Map<String, Value> =
@@ -194,12 +190,12 @@ fn run(asked: &Asked) -> Value {
     serde_json::from_slice(&output.stdout).expect("JSON")
 }
 
-/// A number of scipy's.
+/// A number in scipy's results.
 fn number(said: &Value, key: &str) -> f64 {
     said[key].as_f64().unwrap_or_else(|| panic!("{key} in {said}"))
 }
 
-/// Whether two numbers are the same but for rounding.
+/// Whether two numbers are equal except for rounding.
 fn near(one: f64, other: f64, relative: f64) -> bool {
     (one - other).abs() <= relative * one.abs().max(other.abs()).max(1.0)
 }
@@ -245,8 +241,7 @@ fn distances_are_scipys() {
                 assert_eq!(ours.is_some(), key == "ks" || case.beyond.is_empty(), "{}", case.name);
                 let Some(ours) = ours else { continue };
                 let theirs = number(said, key);
-                // A Pareto distribution's least value has a part of 0, or what rounding leaves of
-                // that.
+                // The least value of a Pareto distribution has probability 0, up to rounding.
                 let is_unbound = name == "pareto" && key == "anderson_darling";
                 assert!(
                     is_unbound || near(ours, theirs, 1e-6),
@@ -272,7 +267,7 @@ fn ranks_are_scipys() {
     }
 }
 
-/// The CPU time of this thread.
+/// CPU time of this thread.
 fn cpu_time() -> Duration {
     clock_gettime(ClockId::ThreadCPUTime).try_into().expect("a time")
 }
@@ -287,7 +282,7 @@ fn the_window_gives_scipys_timeouts_at_a_fiftieth_of_its_cost() {
         let is_full = window.push(*value);
         let began = cpu_time();
         let gev = fitted.push(*value);
-        // The first fit begins from nothing; so does none of scipy's that count.
+        // The first fit starts from nothing; none of scipy's measured fits does.
         if place >= LENGTH {
             least_secs = least_secs.min((cpu_time() - began).as_secs_f64());
         }
@@ -296,7 +291,7 @@ fn the_window_gives_scipys_timeouts_at_a_fiftieth_of_its_cost() {
         let step = place + 1 - LENGTH;
         let quantile = said["quantiles"][step].as_f64().expect("a quantile");
         let percentile = said["percentiles"][step].as_f64().expect("a percentile");
-        // scipy's search ends where its parameters move by less than 1e-4 of a second.
+        // scipy's search stops when parameters move by less than 1e-4 s.
         assert!(
             near(gev.quantile(SHARE), quantile, 1e-3),
             "{step}: {}, {quantile}",
@@ -321,8 +316,8 @@ fn beats_are_as_rare_as_scipys_orders_say() {
     for (trips, said) in asked.rhythms.iter().zip(said["rhythms"].as_array().expect("a list")) {
         let ours = rhythm(trips, INTERVAL).expect("pauses are spread");
         let [z, p, orders] = ["z", "p", "orders"].map(|key| number(said, key));
-        // Of 20,000 random orders: five standard errors, and what the normal distribution is off
-        // for 39 pauses.
+        // From 20,000 random orders: five standard errors, and the error of the normal
+        // approximation for 39 pauses.
         let off = 5.0 * (ours.p * (1.0 - ours.p) / orders).sqrt() + 2.0 / orders + 0.01;
         assert!((ours.z - z).abs() < 0.05 * z.abs().max(1.0), "z {}, by scipy {z}", ours.z);
         assert!((ours.p - p).abs() < off, "p {}, by scipy {p}", ours.p);

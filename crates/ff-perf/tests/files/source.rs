@@ -1,4 +1,4 @@
-//! `ff-perf source` among clients that know no token.
+//! `ff-perf source` with clients that do not know the token.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -8,17 +8,14 @@ use std::time::Duration;
 /// Longer than anything takes here.
 const HANGS: Duration = Duration::from_secs(120);
 
-/// A running source.
 struct Source {
-    /// The program.
     running: Child,
-    /// Its address.
     at: SocketAddr,
     token: String,
 }
 
 impl Source {
-    /// Starts one with these words.
+    /// Starts a source with these options.
     fn start(words: &str) -> Self {
         let mut command = Command::new("sh");
         let script = format!("{words} exec \"$0\" source --rate 200kB");
@@ -31,7 +28,7 @@ impl Source {
         Self { running, at: at.parse().expect("an address"), token: token.to_owned() }
     }
 
-    /// Connects, and sends these bytes.
+    /// Connects and sends these bytes.
     fn send(&self, bytes: &str) -> TcpStream {
         let mut stream = TcpStream::connect(self.at).expect("connected");
         stream.set_read_timeout(Some(HANGS)).expect("a timeout");
@@ -39,7 +36,7 @@ impl Source {
         stream
     }
 
-    /// Begins a download of this many bytes.
+    /// Starts a download of this many bytes.
     fn ask(&self, bytes: usize) -> TcpStream {
         self.send(&format!("GET /{}/{bytes} HTTP/1.0\r\n\r\n", self.token))
     }
@@ -52,7 +49,7 @@ impl Drop for Source {
     }
 }
 
-/// How much payload comes.
+/// Bytes of payload received.
 fn payload(mut stream: TcpStream) -> usize {
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer).expect("an answer");
@@ -64,7 +61,7 @@ fn payload(mut stream: TcpStream) -> usize {
 fn whoever_knows_no_token_ends_no_download() {
     let source = Source::start("");
     let download = source.ask(100_000);
-    // One that was not heard yet may have to go for others.
+    // A connection whose request was not read yet may be closed in favour of others.
     download.peek(&mut [0]).expect("an answer that begins");
     let mut others = Vec::new();
     for path in ["/%ff/5", "/x/5", "*", "/%2e%2e/%00"] {

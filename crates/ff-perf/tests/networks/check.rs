@@ -11,20 +11,20 @@ use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha12Rng;
 use serde_json::Value;
 
-/// What relays forward, in bytes a second, and what a starving one does. A starved download takes
-/// about as long as there is between two through a relay: more of them would wait for a spell's
-/// end, and then be served.
+/// Rates of relays in bytes per second: normal, and while starving clients. A starved download
+/// takes about as long as the gap between two downloads through a relay; a longer one would last
+/// until the spell's end and then be served.
 const RATES: [u64; 2] = [4_000_000, 150_000];
-/// How long a relay starves its clients at a time. A busy machine takes up to half a second until
-/// tor has the new limit, and a download that begins just before a spell's end is not slow: so
-/// spells are a good deal longer than either.
+/// Time for which a relay starves clients. On a busy machine tor may need half a second to apply a
+/// new limit, and a download that begins just before a spell's end is not slow, so spells are much
+/// longer than either.
 const SPELL: Duration = Duration::from_secs(2);
-/// The share of its clients that it starves.
+/// Share of clients that it starves.
 const SHARE: f64 = 0.8;
 /// Downloads through each relay.
 const EACH: u64 = 24;
 
-/// It; its options are words with spaces between them.
+/// The command; options are separated by spaces.
 fn command(network: &Path, out: &Path, options: &str) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ff-perf"));
     command.args(["check", "--network"]).arg(network).arg("--out").arg(out);
@@ -41,13 +41,13 @@ fn error(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// Sets a relay's limit: by a signal, as what starves its clients starves its control port.
+/// Sets a relay's limit by a signal, as starving clients also starves its control port.
 fn limit(relay: &Node, rate: u64) {
     let lines = format!("BandwidthRate {rate}\nBandwidthBurst {rate}");
     relay.append_torrc(&lines).and_then(|()| relay.ask_to_reload()).expect("a limit");
 }
 
-/// Starves clients in spells, until it is told to end.
+/// Starves clients in spells until `ends`.
 fn starve(relay: &Node, seed: u64, ends: &AtomicBool) {
     let mut rng = ChaCha12Rng::seed_from_u64(seed);
     while !ends.load(Ordering::Relaxed) {
@@ -86,8 +86,8 @@ fn a_relay_that_starves_clients_is_found_and_no_other() {
         ends.store(true, Ordering::Relaxed);
         output
     });
-    // On a busy machine what is usual is slow too, and then nothing is said of anybody. That it is
-    // found is a figure.
+    // On a busy machine normal downloads are slow too, and then no relay is accused. Only runs for
+    // figures require that it is found.
     let is_quiet = std::env::var_os("FF_TEST_FIGURES").is_some();
     let report: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     eprintln!("{report}");
@@ -100,14 +100,15 @@ fn a_relay_that_starves_clients_is_found_and_no_other() {
         let (starved, probes) = (relay["starved"].as_u64(), relay["probes"].as_u64());
         let (starved, probes) = (starved.expect("a number"), probes.expect("a number"));
         if number == 1 {
-            // 8 or more of 24 come with more than 99.9 % where a third of the spells' time is lost.
+            // At least 8 of 24 have a probability above 99.9 % if a third of the spells' time is
+            // lost.
             assert!((probes >= 20 && starved >= 8) || !is_quiet, "seed {seed}: {report}");
             println!(
                 "figure: starved downloads through a relay that starves 0.8, of {probes} | 8.. | {starved} | -"
             );
         } else {
             assert_ne!(relay["verdict"], "starves", "seed {seed}: {report}");
-            // The one that starves is on a sixth of their paths, too.
+            // The starving relay is also on a sixth of their paths.
             assert!(starved <= probes / 2 || !is_quiet, "seed {seed}: {report}");
         }
     }
@@ -115,7 +116,7 @@ fn a_relay_that_starves_clients_is_found_and_no_other() {
     gives_up_on_what_is_dead(&network, &dir.path().join("dead"), &all);
 }
 
-/// Where nothing arrives, no relay is accused.
+/// If nothing arrives, no relay is accused.
 fn gives_up_on_what_is_dead(network: &Network, out: &Path, all: &str) {
     let options = format!("{all} --each 1000 --gap 0.01 --sizes 20kB --json");
     let output = run(network.dir(), out, &options);
@@ -124,7 +125,7 @@ fn gives_up_on_what_is_dead(network: &Network, out: &Path, all: &str) {
     assert!(output.stdout.is_empty() && lines(out).len() >= 20, "{output:?}");
 }
 
-/// What cannot be done is said before anything is.
+/// Impossible options are refused before anything starts.
 fn refuses(network: &Network, dir: &Path, common: &str, known: &str) {
     let out = dir.join("out");
     let list = dir.join("list");
@@ -146,14 +147,14 @@ fn refuses(network: &Network, dir: &Path, common: &str, known: &str) {
     assert!(!out.exists(), "nothing is left");
 }
 
-/// The circuits of downloads, as far as there are any whole lines.
+/// Circuits of downloads in complete lines.
 fn lines(out: &Path) -> Vec<CircuitRecord> {
     let text = std::fs::read_to_string(out.join("circuits-000.jsonl")).unwrap_or_default();
     let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
     whole.lines().map(|line| serde_json::from_str(line).expect("a circuit")).collect()
 }
 
-/// A user who stops the downloads gets a report of the results so far.
+/// A check that the user stops reports the results so far.
 fn says_what_it_has_when_it_is_stopped(network: &Network, out: &Path, all: &str) {
     let options = format!("{all} --each 10000 --gap 0.05 --sizes 50kB --json");
     let mut command = command(network.dir(), out, &options);

@@ -1,4 +1,4 @@
-//! `ff-perf circuits run` and `check` with `--client tor`: what becomes of the tor that they take
+//! `ff-perf circuits run` and `check` with `--client tor`: the state of the tor that they take
 //! over.
 
 use std::collections::HashMap;
@@ -19,7 +19,7 @@ use ff_perf::client::tor::{Takeover, Tor};
 
 use crate::run::PATIENT;
 
-/// Options that a run sets, and one of torrc's that is a list.
+/// Options that a run sets, and a list in torrc.
 const OPTIONS: [&str; 8] = [
     "__LeaveStreamsUnattached",
     "__DisablePredictedCircuits",
@@ -31,26 +31,24 @@ const OPTIONS: [&str; 8] = [
     "NodeFamily",
 ];
 
-/// How long the next event may take.
+/// Longest wait for the next event.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// How many circuits a run has in flight.
+/// Circuits in flight.
 const IN_FLIGHT: usize = 3;
 
-/// A run on a network, and where its lines go.
+/// A run on a network, with the folder of its lines.
 struct Run {
-    /// The program.
     child: Child,
-    /// Its folder.
     out: PathBuf,
 }
 
 impl Run {
-    /// Starts one that takes over this tor; its options are words with spaces between them.
+    /// Starts a run that takes over this tor; options are separated by spaces.
     fn start(client: &Node, out: &Path, options: &str) -> Self {
         Self::start_in(client.data_dir(), out, &format!("--client tor {options}"))
     }
 
-    /// Starts one on the network in a directory.
+    /// Starts a run on the network in a directory.
     fn start_in(network: &Path, out: &Path, options: &str) -> Self {
         // SIGHUP may be ignored where the tests run.
         let mut command = Command::new("env");
@@ -59,7 +57,7 @@ impl Run {
         Self::spawn(command, out)
     }
 
-    /// What the program is told for that.
+    /// Arguments of the program.
     fn words(network: &Path, out: &Path, options: &str) -> Vec<String> {
         let (network, out) = (network.display(), out.display());
         let words = format!(
@@ -68,7 +66,7 @@ impl Run {
         words.split_whitespace().map(str::to_owned).collect()
     }
 
-    /// Starts a check of a relay that is said to carry 1 MB/s.
+    /// Starts a check of a relay with a capacity of 1 MB/s.
     fn check(client: &Node, relay: &str, out: &Path) -> Self {
         let capacities = out.with_extension("csv");
         let text = format!("fingerprint,estimate_bytes_per_sec\n{relay},1000000\n");
@@ -80,13 +78,13 @@ impl Run {
         Self::spawn(command, out)
     }
 
-    /// Starts a program that writes lines to that folder.
+    /// Starts a program that writes lines to this folder.
     fn spawn(mut command: Command, out: &Path) -> Self {
         let child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn();
         Self { child: child.expect("the program"), out: out.to_owned() }
     }
 
-    /// The whole lines that are there.
+    /// Complete lines so far.
     fn lines(&self) -> Vec<CircuitRecord> {
         let text = fs::read_to_string(self.out.join("circuits-000.jsonl")).unwrap_or_default();
         let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
@@ -98,7 +96,7 @@ impl Run {
         self.wait_until(|lines| lines.len() >= count);
     }
 
-    /// Waits until this is true of the lines.
+    /// Waits until the lines satisfy `is_so`.
     fn wait_until(&self, is_so: impl Fn(&[CircuitRecord]) -> bool) {
         let (mut count, mut until) = (0, Instant::now() + PATIENCE);
         loop {
@@ -106,7 +104,7 @@ impl Run {
             if is_so(&lines) {
                 return;
             }
-            // As long as lines come, it goes on.
+            // The wait goes on as long as lines are added.
             if lines.len() > count {
                 (count, until) = (lines.len(), Instant::now() + PATIENCE);
             }
@@ -115,14 +113,13 @@ impl Run {
         }
     }
 
-    /// Sends it a signal.
     fn signal(&self, name: &str) {
         let pid = self.child.id().to_string();
         let sent = Command::new("kill").args([name, &pid]).status().expect("kill");
         assert!(sent.success());
     }
 
-    /// Waits for its end; its exit status, what it said of errors, and its lines.
+    /// Waits for the end; returns exit status, standard error and lines.
     fn end(mut self) -> (Option<i32>, String, Vec<CircuitRecord>) {
         let mut said = String::new();
         let mut errors = self.child.stderr.take().expect("a pipe");
@@ -133,13 +130,13 @@ impl Run {
 
 impl Drop for Run {
     fn drop(&mut self) {
-        // It has ended already unless the test has failed.
+        // It has ended unless the test failed.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// What a tor says of the options.
+/// Values of the options in a tor.
 fn options(node: &Node) -> Vec<String> {
     let mut control = node.control().expect("a control connection");
     let reply = control.command(&format!("GETCONF {}", OPTIONS.join(" "))).expect("a reply");
@@ -154,7 +151,7 @@ fn a_tor_is_taken_over_and_has_its_own_options_back() {
     let families = ["NodeFamily 192.0.2.1,192.0.2.2", "NodeFamily 192.0.2.3,192.0.2.4"];
     let builder = families.into_iter().fold(builder, |builder, line| builder.client_torrc(line));
     let network = builder.start().expect("a network");
-    // Most of it is waiting.
+    // The tests mostly wait.
     thread::scope(|scope| {
         scope.spawn(|| {
             let client = network.node("client0");
@@ -169,7 +166,7 @@ fn a_tor_is_taken_over_and_has_its_own_options_back() {
     is_measured_as_chutney_has_it(&network);
 }
 
-/// The options are those of before, however a run ends; and of a killed one it is said.
+/// Options are restored however a run ends; a killed run is reported.
 fn gives_options_back(client: &Node) {
     let before = options(client);
     assert!(before.contains(&"MaxCircuitDirtiness=1200".to_owned()), "{before:?}");
@@ -212,12 +209,12 @@ fn gives_options_back(client: &Node) {
     assert_eq!(options(client), before, "as it was said");
 }
 
-/// A tor that is taken over in a thread that panics has its options back when that has ended.
+/// A tor taken over in a thread that panics gets its options back.
 fn a_panic_gives_them_back(client: &Node, before: &[String]) {
     let panicked = thread::scope(|scope| {
         let panicking = scope.spawn(|| {
             let Takeover { tor, ending, .. } = Tor::take_over(client.data_dir()).expect("a tor");
-            // The last to be dropped, as in every command.
+            // Dropped last, as in every command.
             let (_ending, _tor) = (ending, tor);
             assert_ne!(options(client), before);
             resume_unwind(Box::new("as if there was a fault"));
@@ -228,7 +225,7 @@ fn a_panic_gives_them_back(client: &Node, before: &[String]) {
     assert_eq!(options(client), before, "after a panic");
 }
 
-/// What runs in a terminal ends in good order when that is closed.
+/// A run in a terminal ends in order when the terminal is closed.
 fn ends_with_its_terminal(client: &Node, before: &[String]) {
     let dir = tempfile::tempdir().expect("a directory");
     let out = dir.path().join("out");
@@ -246,7 +243,7 @@ fn ends_with_its_terminal(client: &Node, before: &[String]) {
         assert!(Instant::now() < until, "tor keeps our options: {:?}", options(client));
         thread::sleep(Duration::from_millis(50));
     }
-    // The folder is free when the last line is there.
+    // The folder is unlocked once the last line is written.
     let folder = fs::File::open(&out).expect("the folder");
     while folder.try_lock().is_err() {
         assert!(Instant::now() < until, "it has not ended");
@@ -255,7 +252,7 @@ fn ends_with_its_terminal(client: &Node, before: &[String]) {
     assert!(run.lines().len() >= 3);
 }
 
-/// What is not to end with its terminal goes on, also when nobody reads what it says.
+/// A run under `nohup` outlives its terminal, even if nothing reads its output.
 fn outlives_its_terminal(client: &Node) {
     let dir = tempfile::tempdir().expect("a directory");
     let mut command = Command::new("nohup");
@@ -269,7 +266,7 @@ fn outlives_its_terminal(client: &Node) {
     assert_eq!(run.lines().len(), 30);
 }
 
-/// A check that is stopped leaves tor as it was, too.
+/// A check that is stopped also restores tor's options.
 fn a_check_gives_options_back(client: &Node, relay: &str) {
     let dir = tempfile::tempdir().expect("a directory");
     let before = options(client);
@@ -340,24 +337,24 @@ fn all_faults_are_ours(circuits: &[CircuitRecord]) -> usize {
     faults.len()
 }
 
-/// How many round trips there were.
+/// Number of round trips.
 fn trips(circuits: &[CircuitRecord]) -> usize {
     circuits.iter().map(|circuit| circuit.rtt.len()).sum()
 }
 
-/// What a tor itself says of streams and circuits.
+/// A tor's own reports on streams and circuits.
 #[derive(Default)]
 struct Truth {
     /// Paths by circuit.
     paths: HashMap<String, Vec<String>>,
-    /// Circuits by the address that was asked for.
+    /// Circuits by requested address.
     asked: HashMap<String, Vec<String>>,
 }
 
 impl Truth {
-    /// Listens, and disturbs: tor is told repeatedly to attach streams itself, and then left alone
-    /// for ten times as long: most circuits come through however slow the machine is. At the end it
-    /// has heard everything that was said.
+    /// Listens and disturbs: repeatedly has tor attach streams itself, then waits ten times as
+    /// long, so that most circuits succeed however slow the machine is. At the end it has received
+    /// all events.
     fn listen(client: &Node, is_over: &AtomicBool) -> Self {
         const SHORTEST: Duration = Duration::from_millis(50);
         const LONGEST: Duration = Duration::from_millis(500);
@@ -405,9 +402,10 @@ impl Truth {
         truth
     }
 
-    /// A round trip went over its circuit. What tor did with the stream after it was refused there is no matter.
+    /// Checks that a round trip went over its circuit. How tor handled the stream after the refusal
+    /// does not matter.
     fn confirms(&self, circuit: &CircuitRecord, nth: u64) {
-        // The address that the run asks for with this one.
+        // Address of this probe.
         let at = circuit.number * 37 + nth;
         let target =
             format!("127.{}.{}.{}:1", at / 64_516 % 254 + 1, at / 254 % 254 + 1, at % 254 + 1);
@@ -417,7 +415,7 @@ impl Truth {
     }
 }
 
-/// What tor attaches itself while we measure is a failure of ours, and never measured.
+/// A stream that tor attaches itself is a failure of ours and never measured.
 fn measures_no_stream_on_another_circuit(client: &Node) {
     let dir = tempfile::tempdir().expect("a directory");
     let before = options(client);
@@ -440,8 +438,8 @@ fn measures_no_stream_on_another_circuit(client: &Node) {
     assert_eq!(options(client), before, "also then");
 }
 
-/// The same network with directories as chutney has them: `nodes` leads to those of the network
-/// that was made last, one a node, called by its number and what it is.
+/// The same network in chutney's layout: `nodes` links to the network made last, with a directory
+/// per node, named by number and role.
 fn is_measured_as_chutney_has_it(network: &Network) {
     let net = tempfile::tempdir().expect("a directory");
     let nodes = net.path().join("nodes.1637264049");

@@ -1,13 +1,12 @@
-//! Measurements of circuits, compared with the delays that are set: an idle private network whose
-//! nodes are hosts as far apart as regions of the Earth are (ledger row N7). Needs root.
+//! Measurements of circuits compared with known delays: an idle private network of hosts as far
+//! apart as regions of the Earth (ledger row N7). Needs root.
 //!
-//! Cores are kept awake: a packet that finds each of them asleep is late by the time that it takes
-//! to wake them, which is no delay of a network. tor's own scheduler, KIST, holds cells back that
-//! others follow within 10 ms; round trips of an idle circuit over such distances come one by one.
-//! Whether it matters is seen by the same network without it (`Vanilla`). The relays, the emulator
-//! and the program that measures share the cores of this machine: other programs on it affect
-//! these figures, even at a high priority (doc/decisions.md, "Cores are kept awake"), so run it on
-//! an idle machine.
+//! Cores are kept awake: waking them would delay packets, which is not a delay of the network.
+//! tor's scheduler, KIST, holds cells back if others follow within 10 ms; round trips of an idle
+//! circuit over such distances come one by one. The same network without KIST (`Vanilla`) shows
+//! whether it matters. The relays, the emulator and the measuring program share this machine's
+//! cores. Other programs affect these figures, even at a high priority (doc/decisions.md, "Cores
+//! are kept awake"), so run the test on an idle machine.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -16,15 +15,14 @@ use std::process::{Command, Stdio};
 use ff_circuits::record::{CircuitRecord, Probe};
 use ff_lab::{Delays, HostsPlan, Network};
 
-/// Where measurements come from.
+/// Host that measures.
 const PROBE: &str = "probe";
-/// Circuits that count: those before them open links between relays.
+/// Circuits that count; those before them open links between relays.
 const COUNTED: u64 = 40;
-/// Circuits that do not.
+/// Circuits that do not count.
 const BEFORE: u64 = 60;
 
-/// Measures circuits, one at a time, inside of the network; options are words with spaces between
-/// them.
+/// Measures circuits, one at a time, from a host of the network; options are separated by spaces.
 fn run(network: &Network, out: &Path, options: &str) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ff-perf"));
     command.args(["circuits", "run", "--network"]).arg(network.dir()).arg("--out").arg(out);
@@ -34,7 +32,7 @@ fn run(network: &Network, out: &Path, options: &str) {
     assert!(status.expect("it ends").success());
 }
 
-/// Measures circuits of all kinds; those that count.
+/// Measures circuits of all kinds and returns those that count.
 fn measure(network: &Network, out: &Path) -> Vec<CircuitRecord> {
     let count = BEFORE + COUNTED;
     let options = format!("--select uniform --rtt 5 --resolve 5 --seed 3 --count {count}");
@@ -44,7 +42,7 @@ fn measure(network: &Network, out: &Path) -> Vec<CircuitRecord> {
     all.filter(|circuit: &CircuitRecord| circuit.number >= BEFORE).collect()
 }
 
-/// The set round trips in ms from the probe to each hop of a circuit.
+/// Planned round trips in ms from the probe to each hop of a circuit.
 fn set_ms(network: &Network, circuit: &CircuitRecord) -> Vec<f64> {
     let ids: HashMap<_, _> = network.relays().map(|node| (node.rsa_fingerprint(), node)).collect();
     let delays = network.delays().expect("hosts");
@@ -60,32 +58,31 @@ fn set_ms(network: &Network, circuit: &CircuitRecord) -> Vec<f64> {
     circuit.path.iter().map(hop).collect()
 }
 
-/// The middle one.
 fn median(mut all: Vec<f64>) -> f64 {
     all.sort_by(f64::total_cmp);
     all[all.len() / 2]
 }
 
-/// The median of a circuit's round trips by a probe, in ms.
+/// Median of a circuit's round trips by a kind of probe, in ms.
 fn rtt_ms(circuit: &CircuitRecord, probe: Probe) -> f64 {
     let of = circuit.rtt.iter().filter(|trip| trip.probe == probe);
     median(of.map(|trip| trip.us as f64 / 1e3).collect())
 }
 
-/// The round trips between all relays of a kind, from circuits that share the rest (`circuits
-/// pairs`), less the set ones, in ms, and the set ones.
+/// Round trips between all relays of a kind, from circuits that share the other relays (`circuits
+/// pairs`): deviation from the planned ones, and the planned ones, in ms.
 fn pairs_off_ms(network: &Network, dir: &Path) -> Vec<(f64, f64)> {
     let nodes: Vec<_> = network.relays().filter(|node| node.name().starts_with("exit")).collect();
     let first = network.node("middle0").rsa_fingerprint();
     let ids = nodes.iter().map(|node| node.rsa_fingerprint());
     let shorter: Vec<_> = ids.clone().map(|x| format!("{first},{x}")).collect();
     let longer = shorter.iter().flat_map(|path| ids.clone().map(move |y| format!("{path},{y}")));
-    // A path that ends with the same relay twice is not valid.
+    // A path must not end with the same relay twice.
     let longer = longer.filter(|path| path[41..81] != path[82..]);
     let paths: Vec<_> = shorter.iter().cloned().chain(longer).collect();
     let (file, out) = (dir.join("paths"), dir.join("pairs"));
     std::fs::write(&file, paths.join("\n")).expect("a file");
-    // Each twice: what opens links between relays is not the least.
+    // Each path twice: the circuit that opens links is not the minimum.
     let count = paths.len() * 2;
     run(network, &out, &format!("--path-file {} --rtt 8 --count {count}", file.display()));
     let mut command = Command::new(env!("CARGO_BIN_EXE_ff-perf"));
@@ -105,22 +102,23 @@ fn pairs_off_ms(network: &Network, dir: &Path) -> Vec<(f64, f64)> {
     found.iter().map(off).collect()
 }
 
-/// The medians of circuits compared with what was set.
+/// Medians compared with the planned values.
 #[derive(Debug)]
 struct Found {
-    /// By how much round trips exceed the set ones, in ms.
+    /// Excess of round trips over the planned ones, in ms.
     off_ms: f64,
-    /// Their share of the set ones.
+    /// The excess as a share of the planned ones.
     share: f64,
-    /// The build time's share of RTT1 + RTT12 + RTT123.
+    /// Build time divided by RTT1 + RTT12 + RTT123.
     build: f64,
-    /// RESOLVE's share of BEGIN.
+    /// RESOLVE divided by BEGIN.
     probe: f64,
-    /// Round trips between two relays: less the set ones, in ms, and the set ones.
+    /// Round trips between two relays: deviation from the planned ones, and the planned ones, in
+    /// ms.
     pairs: Vec<(f64, f64)>,
 }
 
-/// Measures a network whose tors have this scheduler.
+/// Measures a network whose tors use this scheduler.
 fn found(scheduler: &str) -> Found {
     let plan = HostsPlan {
         delays: Delays::Regions,
@@ -165,7 +163,7 @@ fn an_idle_network_is_as_far_as_it_was_set() {
     assert!(off_ms >= -0.01, "no cell comes before it can: {off_ms} ms");
     assert!(off_ms <= 1.0 || share <= 1.01, "{off_ms} ms");
     assert!((build - 1.0).abs() <= 0.05 && (probe - 1.0).abs() <= 0.02, "{build}, {probe}");
-    // One relay more is on the longer way.
+    // The longer way has one more relay.
     assert_eq!(pairs.len(), 3);
     for (off_ms, set_ms) in pairs {
         assert!((-1.0..=1.0_f64.max(0.02 * set_ms)).contains(&off_ms), "{off_ms} of {set_ms} ms");

@@ -1,4 +1,4 @@
-//! `ff-perf source` and `ff-perf downloads run` on a private network, as people run them.
+//! `ff-perf source` and `ff-perf downloads run` on a private network, as users run them.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _};
@@ -14,15 +14,14 @@ use ff_perf::pattern::{Pattern, Seed};
 use crate::run::{forget_if_idle, lines, web_server};
 use crate::serve::{Server, signal, until};
 
-/// How much is downloaded.
+/// Size of a download, in bytes.
 const SIZE: u64 = 300_000;
 
 /// A running source; its output after the URL is not read.
 pub(crate) struct Source {
     running: Child,
-    /// Its output.
     _told: BufReader<ChildStdout>,
-    /// Its first line: where it is, with its token.
+    /// First line of the output: the URL with the token.
     pub(crate) url: String,
 }
 
@@ -38,7 +37,7 @@ impl Source {
         Self { running, _told: told, url: url.trim().to_owned() }
     }
 
-    /// Ends it by SIGTERM; returns its summary.
+    /// Ends the source by SIGTERM and returns its summary.
     pub(crate) fn end(mut self) -> String {
         signal(self.running.id(), "TERM");
         assert!(self.running.wait().expect("its end").success());
@@ -49,7 +48,7 @@ impl Source {
     }
 }
 
-/// Downloads; once more, as often as a relay finds a new circuit idle.
+/// Downloads; repeats if a relay closes a new circuit as idle.
 fn run(network: &Network, out: &Path, url: &str, options: &str) -> Output {
     for _ in 0..5 {
         let mut command = Command::new(env!("CARGO_BIN_EXE_ff-perf"));
@@ -115,7 +114,7 @@ fn arms_take_turns(network: &Network) {
     let _ = source.end();
 }
 
-/// The same one after the other, until it is told to end.
+/// The same with `downloads serve`, until it is stopped.
 fn arms_take_turns_for_months(network: &Network, source: &Source, arms: &Path) {
     let dir = tempfile::tempdir().expect("a directory");
     let out = dir.path().join("out");
@@ -136,7 +135,7 @@ fn arms_take_turns_for_months(network: &Network, source: &Source, arms: &Path) {
     }
 }
 
-/// Each byte is checked, and each part has its time.
+/// Each byte is checked, and each stage has its time.
 fn are_whole(network: &Network, client: &str) {
     let dir = tempfile::tempdir().expect("a directory");
     let source = Source::start("--listen 127.0.0.1:0");
@@ -161,7 +160,7 @@ fn are_whole(network: &Network, client: &str) {
     assert!(said.contains("4 complete downloads, 1200000 bytes"), "{said}");
 }
 
-/// Written as OnionPerf's files, they are of its schema, and read back they are as many.
+/// Written as OnionPerf's files, downloads match its schema; read back, they are as many.
 fn are_read_as_onionperfs(out: &Path) {
     let files = out.with_extension("onionperf");
     let program = || Command::new(env!("CARGO_BIN_EXE_ff-perf"));
@@ -198,7 +197,7 @@ fn are_read_as_onionperfs(out: &Path) {
     );
 }
 
-/// One after the other, until it is told to end; and what of them is a figure.
+/// `downloads serve` downloads until it is stopped, and its metrics count the downloads.
 fn go_on(network: &Network, client: &str) {
     let dir = tempfile::tempdir().expect("a directory");
     let source = Source::start("");
@@ -215,8 +214,8 @@ fn go_on(network: &Network, client: &str) {
     let _ = source.end();
 }
 
-/// What does not fit into the month's data is put off, each slot with a line, and a new start knows
-/// of it.
+/// Downloads beyond the month's budget are put off, each slot with a line, and a new start
+/// continues the budget.
 fn put_off(network: &Network, client: &str) {
     let dir = tempfile::tempdir().expect("a directory");
     let out = dir.path().join("out");
@@ -251,7 +250,7 @@ fn put_off(network: &Network, client: &str) {
     let _ = source.end();
 }
 
-/// The lines of all files of a folder that nothing is written to.
+/// Lines of all files of a folder that nothing writes to.
 fn circuits(dir: &Path) -> Vec<CircuitRecord> {
     let entries = fs::read_dir(dir).expect("a folder").map(|entry| entry.expect("a file").path());
     let mut files: Vec<_> =
@@ -261,7 +260,7 @@ fn circuits(dir: &Path) -> Vec<CircuitRecord> {
     text.lines().map(|line| serde_json::from_str(line).expect("a circuit")).collect()
 }
 
-/// A whole download.
+/// Checks a complete download.
 fn is_whole(circuit: &CircuitRecord) {
     assert_eq!(circuit.failure, None, "{circuit:?}");
     let download = circuit.download.as_ref().expect("a download");
@@ -277,8 +276,8 @@ fn is_whole(circuit: &CircuitRecord) {
     assert!(download.at_us >= circuit.build_us(), "{download:?}");
 }
 
-/// Wrong answers of a source, the reason that a download then gives, and how much had come, if that
-/// is known.
+/// Invalid responses of a source, the reason of the failed download, and the bytes received if
+/// known.
 fn odd() -> [(Vec<u8>, &'static str, Option<u64>); 5] {
     let seed = Seed([5; 32]);
     let answer = |length: u64, sent: usize| {
@@ -303,7 +302,7 @@ fn odd() -> [(Vec<u8>, &'static str, Option<u64>); 5] {
     ]
 }
 
-/// Sources with wrong answers, one after the other.
+/// Sources with invalid responses, one after the other.
 fn say_what_was_wrong(network: &Network, client: &str) {
     let dir = tempfile::tempdir().expect("a directory");
     let fails = |name: &str, url: &str, options: &str| {

@@ -1,5 +1,5 @@
-//! `ff-perf downloads serve` among faults at drawn moments: kills, a full disk, a dead source, a
-//! relay that hangs. No whole line is lost, and no download counts as whole that is not.
+//! `ff-perf downloads serve` with faults at random times: kills, a full disk, a dead source, a
+//! relay that hangs. No complete line is lost, and no incomplete download counts as complete.
 
 use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -16,17 +16,17 @@ use rand_chacha::ChaCha12Rng;
 use crate::downloads::Source;
 use crate::serve::{circuits_by_now, signal, until};
 
-/// How much each download has, in bytes.
+/// Size of each download, in bytes.
 const SIZE: u64 = 200_000;
-/// The address of each source here: it must return to its port, which at 127.0.0.1 another test may
-/// take meanwhile.
+/// Address of the sources: each must get its port again, which on 127.0.0.1 another test might take
+/// meanwhile.
 const SOURCE: &str = "127.43.0.1";
 
-/// A small disk in memory. It is in a mount namespace that lives longer than servers.
+/// A small disk in memory, in a mount namespace that outlives servers.
 struct Disk {
-    /// What holds the namespace.
+    /// Holds the namespace.
     holder: Child,
-    /// Where the disk is, in the namespace.
+    /// Mount point in the namespace.
     dir: tempfile::TempDir,
 }
 
@@ -44,13 +44,13 @@ impl Disk {
         Self { holder, dir }
     }
 
-    /// The way to it from outside.
+    /// Path of the disk from outside the namespace.
     fn inside(&self) -> PathBuf {
         let root = Path::new("/proc").join(self.holder.id().to_string()).join("root");
         root.join(self.dir.path().strip_prefix("/").expect("an absolute path"))
     }
 
-    /// A server that writes to it.
+    /// Starts a server that writes to the disk.
     fn serve(&self, network: &Network, url: &str) -> Child {
         let mut command = Command::new("nsenter");
         command.arg(format!("--mount=/proc/{}/ns/mnt", self.holder.id()));
@@ -61,7 +61,7 @@ impl Disk {
         command.spawn().expect("nsenter")
     }
 
-    /// Fills it for this long.
+    /// Fills the disk for this long.
     fn fill(&self, time: Duration) {
         let path = self.inside().join("fill");
         let mut file = File::create(&path).expect("a file");
@@ -81,23 +81,22 @@ impl Drop for Disk {
     }
 }
 
-/// A server, what it downloads from, and what of it was seen.
+/// A server, its source, and the results seen.
 struct Scene<'a> {
     network: &'a Network,
-    /// Where its lines go.
+    /// Disk of the lines.
     disk: Disk,
     server: Child,
-    /// The source, except while it is dead.
+    /// `None` while it is dead.
     source: Option<Source>,
-    /// How to start it again.
+    /// Options to start the source again.
     options: String,
-    /// Where it is.
+    /// URL of the source.
     url: String,
-    /// How many whole downloads earlier sources have served.
+    /// Complete downloads served by earlier sources.
     served: u64,
-    /// The lines that were seen.
+    /// Lines seen so far.
     lines: Vec<CircuitRecord>,
-    /// What draws.
     rng: ChaCha12Rng,
 }
 
@@ -112,7 +111,7 @@ impl Drop for Scene<'_> {
 }
 
 impl<'a> Scene<'a> {
-    /// Begins; the token of the source is in this folder.
+    /// Starts; the source's token is in this folder.
     fn new(network: &'a Network, dir: &Path) -> Self {
         let token = format!("--token-file {}", dir.join("token").display());
         let source = Source::start(&format!("--listen {SOURCE}:0 {token}"));
@@ -125,12 +124,12 @@ impl<'a> Scene<'a> {
         Self { network, disk, server, source, options, url, served: 0, lines: Vec::new(), rng }
     }
 
-    /// A drawn time, up to this many ms.
+    /// A random time up to this many ms.
     fn moment(&mut self, most_ms: u64) -> Duration {
         Duration::from_millis(self.rng.random_range(0..most_ms))
     }
 
-    /// A fault of one of four kinds, at a drawn moment; then a line comes again.
+    /// Causes a fault of one of four kinds at a random time, and waits for the next line.
     fn fault(&mut self, kind: usize) {
         let (before, long) = (self.moment(1500), self.moment(2500));
         sleep(before);
@@ -162,7 +161,7 @@ impl<'a> Scene<'a> {
         });
     }
 
-    /// Ends the source, and counts what it has served.
+    /// Ends the source and counts its downloads.
     fn end_source(&mut self) {
         let Some(source) = self.source.take() else { return };
         let said = source.end();
@@ -171,8 +170,8 @@ impl<'a> Scene<'a> {
         self.served += whole.parse::<u64>().expect("a number");
     }
 
-    /// Looks at the lines: those that were there are there, the numbers have no gap, and a line
-    /// without a failure has all bytes.
+    /// Checks the lines: earlier ones are still there, numbers have no gap, and a line without a
+    /// failure has all bytes.
     fn look(&mut self) {
         let lines = circuits_by_now(&self.disk.inside());
         assert!(lines.starts_with(&self.lines), "{:?}\n{lines:?}", self.lines);
@@ -184,7 +183,7 @@ impl<'a> Scene<'a> {
     }
 }
 
-/// Whether all bytes of a download have come, and were compared.
+/// Whether all bytes of a download arrived and were compared.
 fn is_whole(line: &CircuitRecord) -> bool {
     let is_all = |download: &ff_circuits::record::Download| {
         download.us.is_some() && download.bytes == SIZE && download.is_checked
@@ -192,7 +191,7 @@ fn is_whole(line: &CircuitRecord) -> bool {
     line.download.as_ref().is_some_and(is_all)
 }
 
-/// This many faults; the number of lines, and of whole downloads.
+/// Causes this many faults; returns the numbers of lines and of complete downloads.
 fn faults(count: usize) -> (usize, usize) {
     let network = Network::builder().middles(4).exits(3).clients(1).start().expect("a network");
     let dir = tempfile::tempdir().expect("a directory");

@@ -1,14 +1,14 @@
-//! `ff-perf lab` ends its network when it is asked to. Needs root.
+//! `ff-perf lab` ends its network when asked to. Needs root.
 
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// How long anything may take that is waited for.
+/// Longest wait for anything.
 const PATIENCE: Duration = Duration::from_secs(600);
 
-/// The experiment, whose directories are below this one.
+/// An experiment whose directories are below a temporary one.
 struct Lab(Child);
 
 impl Lab {
@@ -19,7 +19,7 @@ impl Lab {
         Self(program.spawn().expect("the program"))
     }
 
-    /// Sends it SIGTERM; its exit status, and what it said.
+    /// Sends SIGTERM; returns exit status and standard error.
     fn end(mut self) -> (Option<i32>, String) {
         let kill = format!("kill -TERM {}", self.0.id());
         assert!(Command::new("sh").args(["-c", &kill]).status().expect("a shell").success());
@@ -44,8 +44,7 @@ impl Drop for Lab {
     }
 }
 
-/// The processes that have a directory in their command line or their environment, without the one
-/// that this test started.
+/// Processes with a directory in their command line or environment, except process `but`.
 fn processes_of(temp: &Path, but: u32) -> Vec<String> {
     let entries = std::fs::read_dir("/proc").expect("/proc").flatten();
     let numbered = entries.filter(|entry| {
@@ -66,7 +65,7 @@ fn processes_of(temp: &Path, but: u32) -> Vec<String> {
     numbered.filter_map(of).collect()
 }
 
-/// Waits until it has such a process.
+/// Waits until there is such a process.
 fn wait_for(temp: &Path, lab: &Lab, is_it: impl Fn(&str) -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !processes_of(temp, lab.0.id()).iter().any(|line| is_it(line)) {
@@ -75,7 +74,7 @@ fn wait_for(temp: &Path, lab: &Lab, is_it: impl Fn(&str) -> bool) {
     }
 }
 
-/// Asks it to end; nothing is left then.
+/// Asks the experiment to end, and checks that nothing is left.
 fn ends(temp: &Path, lab: Lab) {
     let (status, said) = lab.end();
     assert_eq!(status, Some(143), "{said}");

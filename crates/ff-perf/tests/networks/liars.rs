@@ -1,6 +1,6 @@
-//! Exits that lie to `ff-perf circuits run`: real ones that accept the probe which they are to
+//! Exits that lie to `ff-perf circuits run`: real ones that accept the probe that they should
 //! refuse, in a private network (needs root, for a namespace in which port 1 of every address is
-//! ours), and one of our own that says anything.
+//! ours), and one of our own that can answer anything.
 
 use std::collections::HashMap;
 use std::fs;
@@ -33,12 +33,12 @@ use tokio::net::{TcpListener as AsyncListener, TcpStream};
 
 use crate::run::PATIENT;
 
-/// The port that probes ask for.
+/// Port of probes.
 const PROBE_PORT: u16 = 1;
-/// How long anything may take that is waited for.
+/// Longest wait for anything.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Runs it; its options are words with spaces between them.
+/// Runs the command; options are separated by spaces.
 fn run(network: &Network, out: &Path, options: &str) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ff-perf"));
     command.args(["circuits", "run", "--per-guard", "100", "--in-flight", "3", "--network"]);
@@ -46,7 +46,7 @@ fn run(network: &Network, out: &Path, options: &str) -> Output {
     command.output().expect("the program")
 }
 
-/// Its lines, each of them whole; and there is nothing else but what the run is to be.
+/// Lines of a run, all complete; the folder has only the expected files.
 fn lines(out: &Path) -> Vec<CircuitRecord> {
     let names = fs::read_dir(out).expect("the folder").map(|entry| entry.expect("a file"));
     let mut names: Vec<_> = names.map(|entry| entry.file_name()).collect();
@@ -57,7 +57,7 @@ fn lines(out: &Path) -> Vec<CircuitRecord> {
     text.lines().map(|line| serde_json::from_str(line).expect("a circuit")).collect()
 }
 
-/// The one sentence that it ends with.
+/// Standard error of a failed run: one sentence.
 fn sentence(output: &Output) -> String {
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     let said = String::from_utf8(output.stderr.clone()).expect("text");
@@ -85,7 +85,7 @@ fn real_exits_that_accept_the_probe_are_named() {
     namespace.run(inside).expect("it went well inside: see above");
 }
 
-/// Accepts what exits connect probes to, for as long as the test runs.
+/// Accepts exits' connections for probes while the test runs.
 fn listen_everywhere() {
     let everywhere = (Ipv4Addr::UNSPECIFIED, PROBE_PORT);
     let listener = TcpListener::bind(everywhere).expect("nobody has port 1 of a new namespace");
@@ -100,7 +100,8 @@ fn options(network: &Network, dir: &Path, client: &str, exit: &str) -> String {
     format!("--client {client} --path-file {} --rtt 3 {PATIENT}", paths.display())
 }
 
-/// Each line says that the last relay accepted an address of 127.0.0.0/8, and which; nothing was measured of it.
+/// Each line names the address in 127.0.0.0/8 that the last relay accepted; nothing was measured of
+/// it.
 fn all_accepted(network: &Network, circuits: &[CircuitRecord]) {
     let liar = network.node("liar").rsa_fingerprint();
     for circuit in circuits {
@@ -116,7 +117,7 @@ fn all_accepted(network: &Network, circuits: &[CircuitRecord]) {
     }
 }
 
-/// A few circuits: all fail, and the last sentence names exit and address.
+/// With a few circuits, all fail, and the last sentence names exit and address.
 fn names_who_accepts(network: &Network, client: &str) {
     let dir = tempfile::tempdir().expect("a directory");
     let (out, options) = (dir.path().join("out"), options(network, dir.path(), client, "liar"));
@@ -131,7 +132,7 @@ fn names_who_accepts(network: &Network, client: &str) {
     all_accepted(network, &circuits);
 }
 
-/// Many circuits: it does not go on to the last one, and nobody has to stop it.
+/// With many circuits, the run ends by itself before the last.
 fn ends_by_itself(network: &Network, client: &str) {
     let dir = tempfile::tempdir().expect("a directory");
     let (out, options) = (dir.path().join("out"), options(network, dir.path(), client, "liar"));
@@ -144,7 +145,7 @@ fn ends_by_itself(network: &Network, client: &str) {
     all_accepted(network, &circuits);
 }
 
-/// An exit that refuses as it should gives the address, too, and is not a liar for that.
+/// An exit that refuses correctly also gives the address, and does not count as a liar.
 fn believes_who_refuses(network: &Network, client: &str, reason: &str) {
     let circuits = succeeds(network, client, "honest");
     for trip in circuits.iter().flat_map(|circuit| &circuit.rtt) {
@@ -152,7 +153,7 @@ fn believes_who_refuses(network: &Network, client: &str, reason: &str) {
     }
 }
 
-/// An exit that refuses a target by its policy is the one that did it, not the target.
+/// If an exit's policy refuses a target, the exit is named, not the target.
 fn names_who_refuses(network: &Network, client: &str) {
     let dir = tempfile::tempdir().expect("a directory");
     let (out, options) = (dir.path().join("out"), options(network, dir.path(), client, "honest"));
@@ -167,7 +168,7 @@ fn names_who_refuses(network: &Network, client: &str) {
     assert!(said.contains(honest) && said.contains(reason), "{said}");
 }
 
-/// Whole circuits to this exit.
+/// Complete circuits to this exit.
 fn succeeds(network: &Network, client: &str, exit: &str) -> Vec<CircuitRecord> {
     let dir = tempfile::tempdir().expect("a directory");
     let (out, options) = (dir.path().join("out"), options(network, dir.path(), client, exit));
@@ -181,9 +182,9 @@ fn succeeds(network: &Network, client: &str, exit: &str) -> Vec<CircuitRecord> {
     circuits
 }
 
-/// With the option that tor insists on in the Internet's network it says the same of an honest
-/// refusal and of an exit that connects to what is private: that the protocol was broken. Both are
-/// cells that came back, and no fault of an exit.
+/// With the option that tor requires in the public network, it reports an honest refusal and an
+/// exit that connects to private addresses alike, as a protocol violation. Both are cells that came
+/// back, and not a fault of the exit.
 fn tells_no_private_address_on_the_internet(network: &Network) {
     let mut control = network.node("client0").control().expect("a control connection");
     control.setconf("ClientDNSRejectInternalAddresses", "1").expect("set");
@@ -195,29 +196,25 @@ fn tells_no_private_address_on_the_internet(network: &Network) {
 
 /// Commands of relay messages (tor-spec 6.1).
 const BEGIN: u8 = 1;
-/// As above.
 const END: u8 = 3;
-/// As above.
 const CONNECTED: u8 = 4;
-/// As above.
 const RESOLVE: u8 = 11;
-/// As above.
 const RESOLVED: u8 = 12;
-/// Reason of END: its policy (tor-spec 6.3).
+/// END's reason for a policy (tor-spec 6.3).
 const EXITPOLICY: u8 = 4;
-/// A reason that nobody knows.
+/// An undefined reason.
 const UNKNOWN: u8 = 200;
-/// Four bytes of a time to live: a minute.
+/// A time to live of one minute.
 const TTL: [u8; 4] = [0, 0, 0, 60];
-/// What the probe asks to be resolved.
+/// Address that the probe asks to resolve.
 const LITERAL: [u8; 4] = [192, 0, 2, 1];
-/// What nobody asked for.
+/// An address that was not asked for.
 const FALSE: [u8; 4] = [10, 0, 0, 1];
 
-/// What an exit answers to any message of a stream: a command, and the data of that.
+/// An exit's answer to any message of a stream: command and data.
 type Answer = (u8, Vec<u8>);
 
-/// A relay of our own as clients are to know it.
+/// Our relay, as clients know it.
 pub(crate) fn as_known(
     identity: &LinkIdentity,
     ntor: [u8; 32],
@@ -231,7 +228,7 @@ pub(crate) fn as_known(
         ed25519: identity.ed_identity().into(),
         ntor,
         addrs: vec![listener.local_addr().expect("an address")],
-        // Without FlowCtrl: no congestion control to agree on.
+        // Without FlowCtrl, so that no congestion control is negotiated.
         protocols: "Link=4-5 LinkAuth=3 Relay=1-4".to_owned(),
         flags: ff_dir::consensus::Flags::default(),
     }
@@ -239,16 +236,15 @@ pub(crate) fn as_known(
 
 /// An exit of our own.
 struct Exit {
-    /// Under which identity it accepts links.
+    /// Identity on links.
     identity: LinkIdentity,
-    /// Its key for circuits.
+    /// Key for circuits.
     server: NtorServer,
-    /// What it answers.
     answer: Answer,
 }
 
 impl Exit {
-    /// Listens for as long as the runtime runs; as clients are to know it.
+    /// Listens while the runtime runs; returns the relay as clients know it.
     async fn start(answer: Answer) -> Arc<NetworkRelay> {
         let identity = LinkIdentity::generate().expect("an identity");
         let ed25519: [u8; 32] = identity.ed_identity().into();
@@ -264,7 +260,7 @@ impl Exit {
         Arc::new(relay)
     }
 
-    /// Answers everything on a link until it ends.
+    /// Answers all cells of a link until it ends.
     async fn serve(self: Arc<Self>, tcp: TcpStream) {
         let link = accept(tcp, &self.identity, PATIENCE).await.expect("a link");
         let mut link = ControlLink::new(link).expect("tokio's socket");
@@ -295,7 +291,7 @@ impl Exit {
         }
     }
 
-    /// A new circuit, and CREATED2.
+    /// Creates a circuit and its CREATED2.
     fn create(&self, circ_id: u32, body: &[u8]) -> (Layers, Cell) {
         let (kind, handshake) = read_create(body).expect("CREATE2");
         assert_eq!(kind, HANDSHAKE_TYPE);
@@ -309,18 +305,18 @@ impl Exit {
     }
 }
 
-/// Relay crypto of the last relay of a circuit (tor-spec 5.5).
+/// Relay cryptography of a circuit's last relay (tor-spec 5.5).
 struct Layers {
-    /// Of what the client sends.
+    /// For the client's messages.
     forward: Keystream,
-    /// Of what it gets.
+    /// For messages to the client.
     backward: Keystream,
-    /// Of all messages that it gets.
+    /// Over all messages to the client.
     digest: Sha1,
 }
 
 impl Layers {
-    /// Of the handshake's keys: two digests' seeds, then two keys.
+    /// From the handshake's keys: two digest seeds, then two keys.
     fn new(keys: &mut KeySource) -> Self {
         let (mut seeds, mut ciphers) = ([[0; 20]; 2], [[0; 16]; 2]);
         seeds.iter_mut().for_each(|seed| keys.fill(seed));
@@ -329,7 +325,7 @@ impl Layers {
         Self { forward, backward, digest: Sha1::new_with_prefix(seeds[1]) }
     }
 
-    /// The command and the stream of a client's message.
+    /// Command and stream of a client's message.
     fn open(&mut self, body: &[u8]) -> (u8, [u8; 2]) {
         let mut body: Body = body.try_into().expect("a body");
         self.forward.apply(&mut body);
@@ -357,7 +353,7 @@ fn resolved(addresses: &[[u8; 4]]) -> Answer {
     (RESOLVED, addresses.iter().flat_map(one).collect())
 }
 
-/// One circuit of Arti's to an exit that answers so, with one probe.
+/// A circuit of Arti to an exit with this answer, and one probe.
 async fn measured(probe: Probe, answer: Answer) -> CircuitRecord {
     let path = vec![Exit::start(answer).await];
     let client = Arti::new(&network::CircuitNetwork::default()).expect("Arti");
@@ -380,7 +376,7 @@ async fn measured(probe: Probe, answer: Answer) -> CircuitRecord {
         let path = path.clone();
         let one = Measured { client, program, number, path, run_began, probes_share: false };
         let circuit = one.measure(|| async {}).await;
-        // Arti waits 5 s for a link, which is too little on a busy machine.
+        // Arti waits 5 s for a link, too little on a busy machine.
         let is_late =
             |failure: &Failure| (failure.stage, failure.whose) == (Stage::Link, Whose::Unknown);
         if !circuit.failure.as_ref().is_some_and(is_late) {
@@ -389,8 +385,8 @@ async fn measured(probe: Probe, answer: Answer) -> CircuitRecord {
     }
 }
 
-/// An answer that Arti tells us is false is a failure that names the exit, of a class of its own in
-/// the figures.
+/// An answer that Arti reports as false is a failure that names the exit, with its own class in the
+/// metrics.
 #[tokio::test]
 async fn arti_names_an_exit_that_says_what_cannot_be() {
     let false_address = "the exit resolved 192.0.2.1 to 10.0.0.1, a false address";
@@ -417,8 +413,8 @@ async fn arti_names_an_exit_that_says_what_cannot_be() {
     }
 }
 
-/// All other answers are cells that came back, with what they say: Arti keeps the address of a
-/// refusal to itself.
+/// All other answers are cells that came back, with their content: Arti does not tell the address
+/// of a refusal.
 #[tokio::test]
 async fn arti_measures_whatever_else_comes_back() {
     let refusal = [&[EXITPOLICY], &FALSE[..], &TTL].concat();

@@ -1,4 +1,4 @@
-//! Streams that end before all has come: which side ended them.
+//! Streams that end too early: which side ended them.
 
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -14,20 +14,20 @@ use ff_lab::Network;
 use crate::run::forget_if_idle;
 use crate::serve::signal;
 
-/// What comes before the end.
+/// Bytes before the end.
 const BEGIN: &[u8] = b"ten bytes.";
 
-/// A target, and where it is.
+/// A target and its address.
 fn target() -> (TcpListener, SocketAddr) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let addr = listener.local_addr().expect("an address");
     (listener, addr)
 }
 
-/// How a download is asked for.
+/// Options of a download.
 const DOWNLOAD: &str = "--download 1MB --build-time 300 --trip-time 300";
 
-/// Starts a measurement of one circuit with `middle1` in its middle.
+/// Starts a measurement of one circuit whose middle is `middle1`.
 fn start(network: &Network, out: &Path, client: &str, target: SocketAddr, what: &str) -> Child {
     let ids = ["middle0", "middle1", "exit0"].map(|name| network.node(name).rsa_fingerprint());
     let paths = out.with_extension("paths");
@@ -39,8 +39,8 @@ fn start(network: &Network, out: &Path, client: &str, target: SocketAddr, what: 
     command.arg("--out").arg(out).stdout(Stdio::null()).spawn().expect("the program")
 }
 
-/// The same up to its stream, over which something has come. It is started once more if a relay
-/// finds its circuit idle.
+/// Starts a measurement and waits until its stream has carried bytes. Repeats if a relay closes its
+/// circuit as idle.
 fn begin(
     network: &Network,
     out: &Path,
@@ -72,7 +72,7 @@ fn line(out: &Path) -> String {
     fs::read_to_string(out.join("circuits-000.jsonl")).expect("a line")
 }
 
-/// What became of it.
+/// Its failure.
 fn failure(mut running: Child, out: &Path, stage: Stage) -> (Client, Failure) {
     assert_eq!(running.wait().expect("its end").code(), Some(1));
     let circuit: CircuitRecord = serde_json::from_str(line(out).trim()).expect("a circuit");
@@ -81,7 +81,7 @@ fn failure(mut running: Child, out: &Path, stage: Stage) -> (Client, Failure) {
     (circuit.client, failure)
 }
 
-/// The same for a circuit without a stream, or with a silent target.
+/// The failure of a circuit without a stream, or with a silent target, and its duration.
 fn failure_in_silence(
     network: &Network,
     out: &Path,
@@ -101,8 +101,7 @@ fn failure_in_silence(
     (failure(running, out, stage).1, began.elapsed())
 }
 
-/// A target that closes is the one that did it, whether it has read what it was asked, or that
-/// still comes.
+/// If the target closes the stream, it is at fault, whether it has read the request or not.
 pub(crate) fn by_its_target(network: &Network, client: &str) {
     let dir = tempfile::tempdir().expect("a directory");
     let (listener, _) = target();
@@ -118,8 +117,8 @@ pub(crate) fn by_its_target(network: &Network, client: &str) {
     }
 }
 
-/// A source that sends more with the last bytes than it was asked for is not a source: a download
-/// from it measures something else.
+/// A source that sends surplus bytes with the last ones is invalid: a download from it would
+/// measure something else.
 pub(crate) fn by_a_target_that_sends_more(network: &Network, client: &str) {
     let dir = tempfile::tempdir().expect("a directory");
     let (listener, _) = target();
@@ -136,8 +135,8 @@ pub(crate) fn by_a_target_that_sends_more(network: &Network, client: &str) {
     }
 }
 
-/// Of a target that takes what it is sent and says nothing, nobody knows whether it is at fault, or
-/// a relay. A tor by itself would give it up after 10 s.
+/// If a target accepts bytes and sends nothing, it is unknown whether it or a relay is at fault.
+/// tor alone would give up after 10 s.
 pub(crate) fn in_silence(network: &Network, client: &str) {
     let secs = if client == "tor" { 12 } else { 2 };
     let dir = tempfile::tempdir().expect("a directory");
@@ -151,15 +150,15 @@ pub(crate) fn in_silence(network: &Network, client: &str) {
     assert_eq!(failure.reason, "timeout");
 }
 
-/// A relay that dies takes the circuit with it, and the stream: its target has done nothing, nor
-/// has the exit. `middle1` is dead then.
+/// A relay that dies ends the circuit and the stream: neither the target nor the exit is at fault.
+/// `middle1` is then dead.
 pub(crate) fn with_its_circuit(network: &Network) {
     let dir = tempfile::tempdir().expect("a directory");
     let (listener, _) = target();
     let begun = ["arti", "tor"].map(|client| {
         let out = dir.path().join(client);
         let (running, mut stream) = begin(network, &out, client, (&listener, DOWNLOAD));
-        // The client that asks knows that its stream is open.
+        // The client that sent the request knows that its stream is open.
         stream.read_exact(&mut [0; 4]).expect("a request");
         (client, out, running, stream)
     });
@@ -172,14 +171,13 @@ pub(crate) fn with_its_circuit(network: &Network) {
     }
 }
 
-/// A guard that says nothing: a tor that has a link to it from before waits for a circuit, and one
-/// without a link waits for the link.
+/// A silent guard: a tor with a link to it waits for a circuit, one without a link for the link.
 pub(crate) fn at_a_mute_guard(network: &Network) {
     let dir = tempfile::tempdir().expect("a directory");
     let (_listener, addr) = target();
     let pid = network.node("middle0").pid().expect("a process");
     signal(pid, "STOP");
-    // A tor that is short of CPU time takes a while to tell of the circuit that it has begun.
+    // A tor short of CPU time takes a while to report the circuit that it has begun.
     for (client, stage, secs) in [("arti", Stage::Link, 2), ("tor", Stage::Build, 12)] {
         let out = dir.path().join(client);
         let what = format!("--build-time {secs}");

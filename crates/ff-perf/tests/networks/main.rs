@@ -1,5 +1,5 @@
-//! `ff-perf` in private networks, as people run it. One program, so that tests, which wait most of
-//! the time, run at the same time.
+//! `ff-perf` in private networks, as users run it. One program, so that tests, which mostly wait,
+//! run in parallel.
 
 mod check;
 mod client_tor;

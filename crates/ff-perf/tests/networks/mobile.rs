@@ -1,4 +1,4 @@
-//! `ff-perf lab mobile`, as people run it. Needs root. Which figures come out is `.ci/measure`'s.
+//! `ff-perf lab mobile` as users run it. Needs root. `.ci/measure` checks its figures.
 
 use std::path::Path;
 use std::process::Command;
@@ -8,7 +8,7 @@ use serde_json::Value;
 /// Downloads of each profile.
 const DOWNLOADS: u64 = 2;
 
-/// Runs it into a new folder; what it found.
+/// Runs it into a new folder and returns its results.
 fn run(client: &str, out: &Path) -> Value {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ff-perf"));
     command.args(["lab", "mobile", "--profiles", "3g,baseline", "--json", "--size", "50kB"]);
@@ -19,8 +19,8 @@ fn run(client: &str, out: &Path) -> Value {
     serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{output:?}"))
 }
 
-/// Runs it until all downloads are whole: relays destroy a circuit now and then, as one that comes
-/// while they look for idle ones, which its line says.
+/// Runs it until all downloads are complete: now and then a relay closes a circuit as idle, which
+/// its line says.
 fn run_whole(client: &str, dir: &Path) -> (Value, std::path::PathBuf) {
     for attempt in 0..5 {
         let out = dir.join(attempt.to_string());

@@ -1,5 +1,4 @@
-//! A guard that opens links and says nothing more, and one whose link nobody has waited for to the
-//! end.
+//! A guard that opens links and then stays silent, and one whose link was given up while it opened.
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -18,20 +17,19 @@ use tokio::time::timeout;
 
 use crate::liars::as_known;
 
-/// How long anything may take that is waited for.
+/// Longest wait for anything.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// More links than are opened.
 const LINKS: usize = 1000;
 
-/// Commands of cells (tor-spec 3): a circuit is to be made, and ended.
+/// Commands of cells (tor-spec 3) that create and destroy a circuit.
 const CREATE2: u8 = 10;
-/// As above.
 const DESTROY: u8 = 4;
 
-/// What comes on a link, each by its command; none is its end.
+/// Reports the commands received on a link, and `None` at its end.
 async fn listen(tcp: TcpStream, identity: Arc<LinkIdentity>, said: UnboundedSender<Option<u8>>) {
-    // A relay that has given up the link does not shake hands.
+    // A relay that has given the link up does not complete the handshake.
     let Ok(link) = accept(tcp, &identity, PATIENCE).await else { return };
     let mut link = ControlLink::new(link).expect("tokio's socket");
     while let Ok(cell) = link.recv_cell().await {
@@ -40,7 +38,7 @@ async fn listen(tcp: TcpStream, identity: Arc<LinkIdentity>, said: UnboundedSend
     let _ = said.send(None);
 }
 
-/// Such a guard, which does not answer for a link before it has a permit for that; what it hears.
+/// A silent guard, which accepts a link only with a permit, and the commands that it receives.
 async fn guard(gate: Arc<Semaphore>) -> (Vec<Arc<NetworkRelay>>, UnboundedReceiver<Option<u8>>) {
     let identity = Arc::new(LinkIdentity::generate().expect("an identity"));
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a port");
@@ -58,14 +56,14 @@ async fn guard(gate: Arc<Semaphore>) -> (Vec<Arc<NetworkRelay>>, UnboundedReceiv
     (vec![Arc::new(relay)], hears)
 }
 
-/// Waits until the guard has heard this.
+/// Waits until the guard has received this.
 async fn until(hears: &mut UnboundedReceiver<Option<u8>>, wanted: Option<u8>) {
     let next = async { while hears.recv().await.expect("it listens") != wanted {} };
     timeout(PATIENCE, next).await.unwrap_or_else(|_| panic!("never {wanted:?}"));
 }
 
-/// Waits for a circuit at such a guard, which never answers for one. Arti waits 5 s for a link, which is too little on a busy
-/// machine: then it is asked again.
+/// Waits for a circuit at a silent guard, which never answers. Arti waits 5 s for a link, too
+/// little on a busy machine, so a failed link is tried again.
 async fn waits(client: &Arti, path: &[Arc<NetworkRelay>], progress: &mut Progress) {
     loop {
         match client.build(path, progress).await {
@@ -75,7 +73,7 @@ async fn waits(client: &Arti, path: &[Arc<NetworkRelay>], progress: &mut Progres
     }
 }
 
-/// A circuit that is given up before its first hop stands is destroyed, and keeps no link.
+/// A circuit given up before its first hop is complete is destroyed, and keeps no link open.
 #[tokio::test]
 async fn what_is_given_up_at_a_mute_guard_is_gone() {
     let (path, mut hears) = guard(Arc::new(Semaphore::new(LINKS))).await;
@@ -91,8 +89,7 @@ async fn what_is_given_up_at_a_mute_guard_is_gone() {
     until(&mut hears, None).await;
 }
 
-/// A circuit that waits for a link which another circuit has had opened, and given up, opens it
-/// itself.
+/// A circuit that waits for a link opened by another circuit opens it itself if the other gives up.
 #[tokio::test]
 async fn a_link_that_another_circuit_gave_up_is_waited_for() {
     let gate = Arc::new(Semaphore::new(0));
@@ -104,7 +101,7 @@ async fn a_link_that_another_circuit_gave_up_is_waited_for() {
         assert!(!matches!(built, Ok(Ok(_))), "nobody has answered");
         gate.add_permits(LINKS);
     };
-    // The first one begins first, and the other one waits with it.
+    // The first circuit begins first, and the other waits with it.
     tokio::select! {
         biased;
         _ = async { tokio::join!(gives_up, waits(&client, &path, &mut second)) } => {}

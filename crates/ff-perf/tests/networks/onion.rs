@@ -1,5 +1,5 @@
 //! Onion services of `ff-perf source`, and `ff-perf downloads run --as-client`, on a private
-//! network, as people run them.
+//! network, as users run them.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -15,22 +15,22 @@ use serde_json::Value;
 use crate::downloads::Source;
 use crate::run::lines;
 
-/// How much is downloaded.
+/// Size of a download, in bytes.
 const SIZE: u64 = 100_000;
-/// How long a service may take until clients reach it.
+/// Longest wait until clients reach a service.
 const PATIENCE: Duration = Duration::from_secs(900);
-/// How long a download may take, in seconds: longer than tor waits by itself for an onion service,
-/// 120 s, so that tor says why there is none.
+/// Time limit of a download in seconds: longer than tor's own wait for an onion service, 120 s, so
+/// that tor reports why it fails.
 const TIMEOUT: &str = "300";
-/// An address without a service in the private network: that of the Tor Project's web site.
+/// An address without a service in the private network: the Tor Project's web site.
 const NOBODY: &str = "http://2gzyxa5ihm7nsggfxnu52rck2vv4rvmdlkiu3zzui5du4xyclen53wid.onion/token";
 
 /// A source with an onion service.
 struct Service {
     source: Source,
-    /// Its URL without Tor.
+    /// URL without Tor.
     direct: String,
-    /// Its URL as an onion service.
+    /// URL of the onion service.
     onion: String,
 }
 
@@ -44,7 +44,7 @@ impl Service {
     }
 }
 
-/// Downloads once with a client's own paths.
+/// Downloads once over a client's own paths.
 fn download(network: &Path, out: &Path, url: &str, options: &str) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ff-perf"));
     command.args(["downloads", "run", "--as-client", "--count", "1", "--timeout", TIMEOUT]);
@@ -53,7 +53,7 @@ fn download(network: &Path, out: &Path, url: &str, options: &str) -> Output {
     command.output().expect("the program")
 }
 
-/// Downloads until one is whole; its line.
+/// Downloads until a download is complete; returns its line.
 fn whole(network: &Path, dir: &Path, url: &str, client: &str) -> CircuitRecord {
     let until = Instant::now() + PATIENCE;
     for attempt in 0.. {
@@ -72,21 +72,21 @@ fn whole(network: &Path, dir: &Path, url: &str, client: &str) -> CircuitRecord {
     unreachable!("attempts have no end");
 }
 
-/// The line says what its client told.
+/// Checks the path in the line.
 fn is_told(circuit: &CircuitRecord, client: &str) {
     assert!(circuit.as_client && circuit.failure.is_none(), "{circuit:?}");
     let download = circuit.download.as_ref().expect("a download");
     assert!(download.is_checked && download.bytes == SIZE, "{circuit:?}");
     assert!(download.connected_us > Some(0) && circuit.hops_us.is_empty(), "{circuit:?}");
     match &circuit.path_unknown {
-        // tor's sets of conflux have several paths.
+        // tor's conflux sets have several paths.
         Some(why) => assert!(client == "tor" && why.contains("conflux"), "{circuit:?}"),
         None => assert!((3..=4).contains(&circuit.path.len()), "{circuit:?}"),
     }
     assert!(circuit.path.iter().all(|relay| relay.id.len() == 40 && !relay.nick.is_empty()));
 }
 
-/// What is said of an onion service that nobody has.
+/// The failure of an onion service that does not exist.
 fn nobody(network: &Path, dir: &Path, client: &str) -> Failure {
     let out = dir.join(format!("{client}-nobody"));
     let output = download(network, &out, NOBODY, &format!("--client {client}"));
@@ -126,7 +126,8 @@ fn are_refused(network: &Path, dir: &Path) {
     assert!(!out.exists(), "nothing is written before");
 }
 
-/// Arms whose clients choose their paths take turns, and tor has its own options again at the end.
+/// Arms whose clients choose their own paths take turns, and tor has its own options again at the
+/// end.
 fn arms_choose_their_paths(network: &Path, dir: &Path) {
     let source = Source::start("");
     let (arms, out) = (dir.join("arms.toml"), dir.join("arms"));
@@ -152,7 +153,7 @@ fn arms_choose_their_paths(network: &Path, dir: &Path) {
     let _ = source.end();
 }
 
-/// The number of files in a folder of keys, none of which others can read.
+/// Number of files in a folder of keys, none of which others can read.
 fn secrets(dir: &Path) -> usize {
     let entries = fs::read_dir(dir).expect("a folder").map(|entry| entry.expect("an entry"));
     let files = entries.map(|entry| {
@@ -196,7 +197,7 @@ fn clients_choose_their_paths_to_a_source_and_to_its_onion_services() {
                     is_told(&whole(client, &of("onion"), &service.onion, kind), kind);
                 }
                 let said = service.source.end();
-                // More if a client gave one up that the source had sent.
+                // More, if a client gave up a download that the source had sent.
                 let whole = said
                     .split_once(" complete downloads")
                     .and_then(|(before, _)| before.rsplit(' ').next()?.parse::<u64>().ok());
@@ -215,7 +216,7 @@ fn clients_choose_their_paths_to_a_source_and_to_its_onion_services() {
     let failure = nobody(client, dir.path(), "tor");
     assert!(failure.reason.contains("ExtendedErrors"), "{failure:?}");
     let mut control = Control::open(client).expect("a control connection");
-    // A port that stays open keeps its flags; a closed one may be another program's by now.
+    // A port that stays open keeps its flags; a closed one may belong to another program by now.
     control.setconf("SocksPort", "0").expect("no port");
     control.setconf("SocksPort", "auto ExtendedErrors").expect("another flag");
     let failure = nobody(client, &dir.path().join("extended"), "tor");

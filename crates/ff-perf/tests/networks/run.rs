@@ -1,4 +1,4 @@
-//! `ff-perf circuits run` on a private network, as people run it.
+//! `ff-perf circuits run` on a private network, as users run it.
 
 use std::collections::HashSet;
 use std::fs;
@@ -14,10 +14,10 @@ use ff_lab::Network;
 
 use crate::lost;
 
-/// Options that have a circuit wait for tors that are short of CPU time.
+/// Options that make a circuit wait for tors short of CPU time.
 pub(crate) const PATIENT: &str = "--build-time 300 --trip-time 300";
 
-/// It; its options are words with spaces between them.
+/// The command; options are separated by spaces.
 fn command(network: &Path, out: &Path, options: &str) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ff-perf"));
     command.args(["circuits", "run", "--network"]).arg(network).arg("--out").arg(out);
@@ -25,7 +25,7 @@ fn command(network: &Path, out: &Path, options: &str) -> Command {
     command
 }
 
-/// Runs it; a new folder once more, as often as a relay finds a circuit of it idle.
+/// Runs the command; repeats it in a new folder if a relay closes one of its circuits as idle.
 fn run(network: &Path, out: &Path, options: &str) -> Output {
     let is_new = !out.join(LINES).exists();
     for _ in 0..5 {
@@ -37,20 +37,20 @@ fn run(network: &Path, out: &Path, options: &str) -> Output {
     panic!("relays find new circuits idle, again and again");
 }
 
-/// Where the first circuits are.
+/// File of the circuits.
 const LINES: &str = "circuits-000.jsonl";
 
-/// Its lines.
+/// Lines of a run.
 pub(crate) fn lines(out: &Path) -> Vec<CircuitRecord> {
     let text = fs::read_to_string(out.join(LINES)).expect("lines");
     text.lines().map(|line| serde_json::from_str(line).expect("a circuit")).collect()
 }
 
-/// Removes a folder if one of its circuits was ended as idle while it was made.
+/// Removes a folder if one of its circuits was closed as idle while it was built.
 ///
-/// A relay ends a circuit as finished that comes in the second of its look for idle ones, if it has
-/// written nothing on that link yet (`circuit_expire_old_circuits_serverside` of tor 0.4.9). Arti
-/// tells no reason where the circuit has not been created yet.
+/// A relay closes a circuit as finished if it arrives in the second of its check for idle circuits
+/// and the relay has written nothing on that link yet (`circuit_expire_old_circuits_serverside` of
+/// tor 0.4.9). Arti reports no reason if the circuit has not been created yet.
 pub(crate) fn forget_if_idle(out: &Path) -> bool {
     let is_idle = |circuit: &CircuitRecord| {
         circuit.failure.as_ref().is_some_and(|failure| {
@@ -67,7 +67,7 @@ pub(crate) fn forget_if_idle(out: &Path) -> bool {
     is_any
 }
 
-/// Runs it to its end; returns its directory and its lines.
+/// Runs the command to its end; returns its directory and lines.
 fn run_whole(network: &Network, options: &str) -> (tempfile::TempDir, Vec<CircuitRecord>) {
     let dir = tempfile::tempdir().expect("a directory");
     let output = run(network.dir(), dir.path(), options);
@@ -81,7 +81,7 @@ fn error(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// No relay is in two measurements at a time.
+/// Checks that no relay is in two measurements at a time.
 fn no_overlaps(circuits: &[CircuitRecord]) {
     for (at, one) in circuits.iter().enumerate() {
         for other in &circuits[..at] {
@@ -98,7 +98,7 @@ fn no_overlaps(circuits: &[CircuitRecord]) {
     }
 }
 
-/// Everything of a whole circuit is there, and in order.
+/// Checks that a complete circuit has all results, in order.
 fn is_whole(circuit: &CircuitRecord) {
     assert_eq!(circuit.failure, None, "{circuit:?}");
     assert!(circuit.hops_us.len() == 3 && circuit.hops_us.is_sorted(), "{circuit:?}");
@@ -117,10 +117,10 @@ fn is_whole(circuit: &CircuitRecord) {
 #[test]
 fn circuits_are_measured_and_what_is_wrong_is_named() {
     let builder = Network::builder().middles(5).exits(4).clients(1);
-    // tor takes no less. Circuits that are measured live longer than those of its users.
+    // tor's minimum. Measured circuits live longer than those of its users.
     let network =
         builder.client_torrc("MaxCircuitDirtiness 10 seconds").start().expect("a network");
-    // Most of it is waiting. A tor has one user at a time.
+    // The tests mostly wait. A tor has one user at a time.
     thread::scope(|scope| {
         for client in ["arti", "tor"] {
             let network = &network;
@@ -143,7 +143,7 @@ fn circuits_are_measured_and_what_is_wrong_is_named() {
         asks_before_it_measures_the_internet(&network);
         says_when_everything_fails(&network);
     });
-    // The last: relays do not try for a minute to reach one that they have found dead.
+    // Last, because relays do not try for a minute to reach one that was down.
     lost::with_its_circuit(&network);
     lost::at_a_mute_guard(&network);
     for client in ["arti", "tor"] {
@@ -151,7 +151,7 @@ fn circuits_are_measured_and_what_is_wrong_is_named() {
     }
 }
 
-/// Whole circuits, by this client.
+/// Measures complete circuits with this client.
 fn measures(network: &Network, client: &str) {
     let resolves = u8::from(client == "arti");
     let options = format!(
@@ -168,7 +168,7 @@ fn measures(network: &Network, client: &str) {
     assert!(downloads.iter().all(|download| download.bytes == 100_000 && download.us.is_some()));
 }
 
-/// First bytes over 13 s, and what is said of them.
+/// Repeated first bytes over 13 s, and their analysis.
 fn measures_over_time(network: &Network, client: &str) {
     let options = format!(
         "--client {client} --count 3 --in-flight 3 --rtt 5 --ttfb 1 --ttfb-for 13 --ttfb-every 0.25"
@@ -219,7 +219,7 @@ fn names_dead_relays(network: &Network, client: &str) {
     assert_eq!(circuits[0].hops_us.len(), 1);
 }
 
-/// A web server on loopback that answers each request so, for as long as the test runs.
+/// A web server on loopback that gives this response to each request while the test runs.
 pub(crate) fn web_server(answer: Vec<u8>) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let addr = listener.local_addr().expect("an address");
@@ -233,14 +233,14 @@ pub(crate) fn web_server(answer: Vec<u8>) -> SocketAddr {
                 }
                 request.extend(byte);
             }
-            // A reader that has read enough closes.
+            // A reader closes once it has read enough.
             let _ = stream.write_all(&answer);
         }
     });
     addr
 }
 
-/// The content that a web server sends for a missing page does not count as a download.
+/// The page that a web server sends with an error status does not count as a download.
 fn heeds_the_status(network: &Network, client: &str) {
     let dir = tempfile::tempdir().expect("a directory");
     for (status, is_well) in [("200 OK", true), ("404 Not Found", false)] {
@@ -266,7 +266,7 @@ fn heeds_the_status(network: &Network, client: &str) {
     }
 }
 
-/// A run goes on, and has each number once.
+/// A run is continued, and has each number once.
 fn goes_on(network: &Network) {
     let dir = tempfile::tempdir().expect("a directory");
     assert!(run(network.dir(), dir.path(), "--count 4").status.success());
@@ -293,7 +293,7 @@ fn goes_on(network: &Network) {
     assert_eq!((numbers.len(), after.len()), (8, 8));
 }
 
-/// A user who stops a run gets a report of the results so far.
+/// A run that the user stops reports the results so far.
 fn says_what_it_has_when_it_is_stopped(network: &Network) {
     let dir = tempfile::tempdir().expect("a directory");
     let mut command = command(network.dir(), dir.path(), "--count 1000000 --rate 20 --json");
@@ -317,7 +317,7 @@ fn says_what_it_has_when_it_is_stopped(network: &Network) {
     assert!(circuits.len() >= 3 && summary["built"] == built, "{built}: {summary}");
 }
 
-/// A second program gets no folder that another one writes to.
+/// A second program cannot use a folder that another one writes to.
 fn is_alone(network: &Network, out: &Path) {
     let folder = fs::File::open(out).expect("the folder");
     folder.try_lock().expect("nobody has it");
@@ -325,10 +325,10 @@ fn is_alone(network: &Network, out: &Path) {
     assert!(text.contains("is in use") && text.contains(&out.display().to_string()), "{text}");
 }
 
-/// Paths are drawn by the rules that are asked for, the same ones that `ff-perf paths` writes down.
+/// Paths are drawn by the requested rules, the same as by `ff-perf paths`.
 fn draws_what_paths_draws(network: &Network) {
     let dir = tempfile::tempdir().expect("a directory");
-    // Authorities may agree on something new between two commands; these documents stay.
+    // Authorities may agree on a new consensus between two commands; these documents stay.
     let kept = dir.path().join("kept");
     keep_documents(network, &kept);
     let mut known = HashSet::new();
@@ -347,7 +347,7 @@ fn draws_what_paths_draws(network: &Network) {
         assert_eq!(drawn.expect("paths"), built, "{rules}");
         known.extend(built.into_iter().flatten());
     }
-    // By the weights of a bandwidth file only its relays are drawn.
+    // With a bandwidth file's weights only its relays are drawn.
     let weights = dir.path().join("weights.v3bw");
     let text: String = known.iter().map(|id| format!("bw=5 node_id=${id}\n")).collect();
     fs::write(&weights, format!("1732269600\nversion=1.4.0\n=====\n{text}")).expect("written");
@@ -371,15 +371,15 @@ fn draws_what_paths_draws(network: &Network) {
     assert!(text.contains("run.json"), "{text}");
 }
 
-/// What a tor of the network knows of it: files' names and texts. What tor is about to rename is
-/// not among them.
+/// Documents of a tor of the network: names and texts of files, without those that tor is about to
+/// rename.
 fn documents(network: &Network) -> impl Iterator<Item = (&'static str, String)> {
     let dir = network.node("client0").data_dir().to_owned();
     let names = ["cached-microdesc-consensus", "cached-microdescs", "cached-microdescs.new"];
     names.into_iter().filter_map(move |name| Some((name, fs::read_to_string(dir.join(name)).ok()?)))
 }
 
-/// tor builds circuits of one relay, and puts no streams on them: that is not a relay's fault.
+/// tor builds circuits of one relay but attaches no streams to them: that is not a relay's fault.
 fn says_what_tor_cannot_do(network: &Network) {
     let dir = tempfile::tempdir().expect("a directory");
     let paths = dir.path().join("paths");
@@ -392,7 +392,7 @@ fn says_what_tor_cannot_do(network: &Network) {
     assert_eq!((failure.whose, failure.hop), (Whose::Client, None), "{failure:?}");
 }
 
-/// Copies what a tor of the network knows of it.
+/// Copies the documents of a tor of the network.
 fn keep_documents(network: &Network, kept: &Path) {
     fs::create_dir(kept).expect("a directory");
     for (name, text) in documents(network) {
@@ -400,7 +400,7 @@ fn keep_documents(network: &Network, kept: &Path) {
     }
 }
 
-/// What cannot be done is said before anything is.
+/// Impossible options are refused before anything starts.
 fn refuses(network: &Network) {
     let dir = tempfile::tempdir().expect("a directory");
     let (out, paths) = (dir.path().join("out"), dir.path().join("paths"));
@@ -424,8 +424,8 @@ fn refuses(network: &Network) {
     assert!(!out.exists(), "nothing is left");
 }
 
-/// Relays with addresses on the Internet are not measured by mistake. Their addresses are for
-/// documents (RFC 5737), so no host is contacted in any case.
+/// Relays on the Internet are not measured by mistake. The addresses are for documentation (RFC
+/// 5737), so no host is contacted in any case.
 fn asks_before_it_measures_the_internet(network: &Network) {
     let dir = tempfile::tempdir().expect("a directory");
     for (name, text) in documents(network) {
@@ -455,7 +455,7 @@ fn asks_before_it_measures_the_internet(network: &Network) {
     assert!(!out.exists(), "nothing is left");
 }
 
-/// A target that is not there.
+/// A target that does not exist.
 fn says_when_everything_fails(network: &Network) {
     let dir = tempfile::tempdir().expect("a directory");
     let text =

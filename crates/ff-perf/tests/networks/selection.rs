@@ -1,8 +1,8 @@
-//! Paths come as often as those that Tor's own clients draw: Arti's `tor-relay-selection`, and a C
-//! tor in a private network.
+//! Paths are as frequent as those that Tor's own clients draw: Arti's `tor-relay-selection`, and a
+//! C tor in a private network.
 //!
-//! Each place of a path is compared by chi-square. What C tor and Arti draw by is theirs, so a
-//! comparison that fails by chance, one in a thousand, is made again with new draws.
+//! Each position of a path is compared by chi-square. Draws of C tor and Arti have their own random
+//! numbers, so a comparison that fails by chance, one in a thousand, is repeated with new draws.
 
 pub(crate) mod arti;
 pub(crate) mod tor;
@@ -15,12 +15,12 @@ use ff_circuits::paths::{Choice, Generator, Lengths, Rules};
 use rand::SeedableRng as _;
 use rand_chacha::ChaCha12Rng;
 
-/// How often a relay is in each place, by its place in the network.
+/// Frequency of a relay at each position, by its index in the network.
 type Places = [BTreeMap<usize, f64>; 3];
 
-/// What draws as likely as these are, at least, are not further apart than.
+/// Least p-value at which draws count as equal.
 const LEAST_P: f64 = 0.001;
-/// Relays with fewer draws than this, of both sides together, are counted as one.
+/// Relays with fewer draws than this, in both samples together, are merged.
 const FEW: f64 = 20.0;
 
 fn count(paths: impl IntoIterator<Item = Vec<usize>>) -> Places {
@@ -34,7 +34,7 @@ fn count(paths: impl IntoIterator<Item = Vec<usize>>) -> Places {
     places
 }
 
-/// How often our own draws, `draws` of them, have each relay in each place.
+/// Frequencies in `draws` of our own draws.
 fn ours(pool: &Pool, any_subnet: bool, draws: usize, seed: u64) -> Places {
     let lengths = Lengths::new(&[(3, 1.0)]).expect("a length");
     let choice = Choice { rules: Rules::Tor, lengths, guards: 0, any_subnet, port: 443 };
@@ -45,8 +45,7 @@ fn ours(pool: &Pool, any_subnet: bool, draws: usize, seed: u64) -> Places {
     count(paths.into_iter().map(|path| path.into_iter().map(|relay| relay as usize).collect()))
 }
 
-/// How likely it is that two samples of the same are as far apart as these (chi-square of
-/// homogeneity).
+/// p-value of the chi-square test of homogeneity.
 fn p(one: &BTreeMap<usize, f64>, other: &BTreeMap<usize, f64>) -> f64 {
     let of = |all: &BTreeMap<usize, f64>, relay| all.get(relay).copied().unwrap_or(0.0);
     let mut few = [0.0; 2];
@@ -69,7 +68,7 @@ fn p(one: &BTreeMap<usize, f64>, other: &BTreeMap<usize, f64>) -> f64 {
     chi_square_above(cells.iter().map(term).sum(), cells.len() as f64 - 1.0)
 }
 
-/// Compares theirs with ours in each place; once more if that fails.
+/// Compares their draws with ours at each position; once more if that fails.
 fn compare(who: &str, mut theirs: impl FnMut() -> Places, ours: &Places, seed: u64) {
     let mut last = [0.0; 3];
     for _ in 0..2 {

@@ -1,5 +1,5 @@
-//! `ff-perf circuits serve` on a private network: its figures compared with its lines, its files,
-//! its end, and its errors.
+//! `ff-perf circuits serve` on a private network: metrics compared with lines, files, end, and
+//! errors.
 
 use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -12,12 +12,12 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use ff_circuits::record::{CircuitRecord, Stage};
 use ff_lab::Network;
 
-/// How long anything may take that is waited for.
+/// Longest wait for anything.
 const PATIENCE: Duration = Duration::from_secs(180);
-/// Many circuits a second in a small network.
+/// Options for many circuits per second in a small network.
 const FAST: &str = "--share-builds --share-probes --per-guard 1000 --rtt 2 --ttfb 1";
 
-/// The command; its options are words with spaces between them.
+/// The command; options are separated by spaces.
 fn command(program: &str, network: &Path, dir: &Path, options: &str) -> Command {
     let mut command = Command::new(program);
     command.args(["circuits", "serve", "--network"]).arg(network).arg("--dir").arg(dir);
@@ -25,23 +25,22 @@ fn command(program: &str, network: &Path, dir: &Path, options: &str) -> Command 
     command
 }
 
-/// One that runs; what it says comes line by line.
+/// A running server, whose messages are read line by line.
 pub(crate) struct Server {
-    /// Its process.
     child: Child,
     said: Receiver<String>,
-    /// Where its figures are.
+    /// Address of its metrics.
     address: String,
 }
 
 impl Server {
-    /// Starts it with figures.
+    /// Starts a server with metrics.
     fn start(network: &Path, dir: &Path, options: &str) -> Self {
         let program = env!("CARGO_BIN_EXE_ff-perf");
         Self::of(command(program, network, dir, &format!("{options} --metrics 127.0.0.1:0")))
     }
 
-    /// Starts what this command starts.
+    /// Starts a server by this command.
     pub(crate) fn of(mut command: Command) -> Self {
         let mut child = command.stderr(Stdio::piped()).spawn().expect("the program");
         let lines = BufReader::new(child.stderr.take().expect("what it says")).lines();
@@ -55,7 +54,6 @@ impl Server {
         Self { child, said, address }
     }
 
-    /// Its figures.
     fn metrics(&self) -> String {
         let mut stream = TcpStream::connect(&self.address).expect("its address");
         write!(
@@ -70,23 +68,22 @@ impl Server {
         text
     }
 
-    /// One of them; all that begin so, added up.
+    /// Sum of the metrics whose names begin with `name`.
     pub(crate) fn metric(&self, name: &str) -> f64 {
         sum(&self.metrics(), name)
     }
 
-    /// Waits until it says this.
+    /// Waits for a message that contains this.
     fn says(&self, part: &str) -> String {
         let next = || self.said.recv_timeout(PATIENCE).unwrap_or_else(|_| panic!("never: {part}"));
         std::iter::repeat_with(next).find(|line| line.contains(part)).expect("a line")
     }
 
-    /// Sends it a signal.
     fn signal(&self, name: &str) {
         signal(self.child.id(), name);
     }
 
-    /// Ends it, and says how it ended.
+    /// Ends it, and returns its exit status.
     pub(crate) fn end(mut self) -> ExitStatus {
         self.signal("TERM");
         self.has_ended()
@@ -110,20 +107,19 @@ impl Drop for Server {
     }
 }
 
-/// Sends a signal.
 pub(crate) fn signal(pid: u32, name: &str) {
     let kill = Command::new("sh").args(["-c", &format!("kill -{name} {pid}")]).status();
     assert!(kill.expect("a shell").success());
 }
 
-/// All figures that begin so, added up.
+/// Sum of the metrics whose names begin with `name`.
 fn sum(metrics: &str, name: &str) -> f64 {
     let values = metrics.lines().filter(|line| line.starts_with(name));
     let values = values.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok());
     values.sum()
 }
 
-/// Waits until something is so.
+/// Waits until `is_so`.
 pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let end = Instant::now() + PATIENCE;
     while !is_so() {
@@ -132,7 +128,7 @@ pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// Its files, oldest first.
+/// Files of a server, oldest first.
 fn files(dir: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path());
     let mut files: Vec<_> =
@@ -141,7 +137,7 @@ fn files(dir: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// The circuits of all of its files, while none is written.
+/// Circuits of all of its files, while none is written.
 fn circuits(dir: &Path) -> Vec<CircuitRecord> {
     let texts = files(dir).into_iter().map(|file| fs::read_to_string(file).expect("lines"));
     let is_whole = |text: &String| text.is_empty() || text.ends_with('\n');
@@ -149,7 +145,7 @@ fn circuits(dir: &Path) -> Vec<CircuitRecord> {
     circuits_by_now(dir)
 }
 
-/// The circuits of all of its files, while more are written: of a line there may be a half.
+/// Circuits of all of its files, while more are written: the last line may be incomplete.
 pub(crate) fn circuits_by_now(dir: &Path) -> Vec<CircuitRecord> {
     let texts = files(dir).into_iter().filter_map(|file| fs::read_to_string(file).ok());
     let texts: Vec<_> = texts.collect();
@@ -163,7 +159,7 @@ fn error(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// Whether the figures say what the lines say; if not, which does not.
+/// Checks that metrics agree with lines; the error names one that does not.
 fn agree(metrics: &str, circuits: &[CircuitRecord]) -> Result<(), String> {
     let trips = || circuits.iter().flat_map(|circuit| &circuit.rtt);
     let firsts = || circuits.iter().flat_map(|circuit| &circuit.first_bytes);
@@ -189,7 +185,6 @@ fn agree(metrics: &str, circuits: &[CircuitRecord]) -> Result<(), String> {
     Ok(())
 }
 
-/// Seconds since 1970.
 fn unix_secs(at: SystemTime) -> f64 {
     at.duration_since(UNIX_EPOCH).expect("a time").as_secs_f64()
 }
@@ -201,13 +196,13 @@ fn circuits_are_measured_until_a_signal_whatever_happens() {
     figures_are_what_lines_say_and_refusals_leave_nothing(&network, began);
     files_are_bounded_and_a_start_goes_on(&network);
     a_full_disk_holds_it_up(&network);
-    // The last ones: relays do not try for a minute to reach one that they have found dead.
+    // Last, because relays do not try for a minute to reach one that was down.
     a_dead_relay_is_no_end(&network);
     a_tor_that_dies_is_no_end(&network);
 }
 
-/// Slowly, so that there are moments at which no circuit ends. The network has begun at a time of
-/// 1970's seconds.
+/// Slow, so that there are times at which no circuit ends. The network began at `began`, in seconds
+/// since 1970.
 fn figures_are_what_lines_say_and_refusals_leave_nothing(network: &Network, began: f64) {
     let dir = tempfile::tempdir().expect("a directory");
     let (out, other) = (dir.path().join("out"), dir.path().join("other"));
@@ -224,7 +219,7 @@ fn figures_are_what_lines_say_and_refusals_leave_nothing(network: &Network, bega
         assert!(text.contains(expected) && text.lines().count() == 1, "{text}");
     }
     assert!(!other.exists(), "nothing is left");
-    // A circuit may end between the two; then they agree later.
+    // A circuit may end between the two reads; then they agree later.
     let (mut metrics, mut lines, mut found) = (String::new(), Vec::new(), Ok(()));
     let end = Instant::now() + PATIENCE;
     while lines.len() < 5 || found.is_err() {
@@ -237,8 +232,8 @@ fn figures_are_what_lines_say_and_refusals_leave_nothing(network: &Network, bega
     let valid_after = sum(&metrics, "ff_circuit_documents_valid_after_timestamp_seconds");
     let now = unix_secs(SystemTime::now());
     assert!((began.floor()..=now).contains(&valid_after), "{began} to {now}: {valid_after}");
-    // The last success is noted after its end and before its line is written, all of it by clocks
-    // of some milliseconds.
+    // The last success is recorded after the circuit's end and before its line is written, by
+    // clocks of a few ms resolution.
     let whole = lines.iter().filter(|circuit| circuit.failure.is_none());
     let ends = whole.map(|circuit| circuit.began_unix_secs + circuit.ended_us as f64 / 1e6);
     let last = ends.fold(0.0, f64::max);
@@ -251,7 +246,8 @@ fn figures_are_what_lines_say_and_refusals_leave_nothing(network: &Network, bega
     assert!(status.success(), "{status}");
 }
 
-/// Files end at their size, the oldest go, and a start cuts a half line off and has new numbers.
+/// Files end at their size, the oldest are removed, and a new start cuts off an incomplete line and
+/// continues the numbers.
 fn files_are_bounded_and_a_start_goes_on(network: &Network) {
     let dir = tempfile::tempdir().expect("a directory");
     let options = format!("{FAST} --rate 40/s --rotate 6KiB --keep 3 --refresh 1");
@@ -279,8 +275,8 @@ fn files_are_bounded_and_a_start_goes_on(network: &Network) {
     }
 }
 
-/// A full disk holds it up, and nothing is lost. The disk is in memory, in a mount namespace of the
-/// server's.
+/// A full disk delays it, and nothing is lost. The disk is in memory, in the server's mount
+/// namespace.
 fn a_full_disk_holds_it_up(network: &Network) {
     let dir = tempfile::tempdir().expect("a directory");
     let script = r#"mount -t tmpfs -o size=256k tmpfs "$0" && exec "$@""#;
@@ -315,7 +311,7 @@ fn a_full_disk_holds_it_up(network: &Network) {
     until("more circuits", || circuits_by_now(&inside).len() > before + 3);
     let numbers: Vec<_> = circuits_by_now(&inside).iter().map(|circuit| circuit.number).collect();
     assert!(numbers.iter().copied().eq(0..numbers.len() as u64), "{numbers:?}");
-    // What it cannot write even at the end is lost, and said to be.
+    // Lines that it cannot write even at the end are lost, and reported.
     fill("fill");
     until("circuits that wait", || server.metric("ff_circuits_unwritten") > 0.5);
     let mut server = server;
@@ -325,8 +321,7 @@ fn a_full_disk_holds_it_up(network: &Network) {
     assert!(said.contains("No space left"), "{said}");
 }
 
-/// Circuits through a dead relay fail, and are tried again; those that hang end soon after a
-/// signal.
+/// Circuits through a dead relay fail and are tried again; those that hang end soon after a signal.
 fn a_dead_relay_is_no_end(network: &Network) {
     let dir = tempfile::tempdir().expect("a directory");
     let ids = ["middle0", "middle1", "exit0"].map(|name| network.node(name).rsa_fingerprint());
@@ -338,12 +333,12 @@ fn a_dead_relay_is_no_end(network: &Network) {
     let out = dir.path().join("hung");
     let mut server = Server::start(network.dir(), &out, &options);
     until("circuits that hang", || server.metric("ff_circuits_in_flight") > 2.5);
-    // The second one ends it at once.
+    // The second signal ends it at once.
     server.signal("TERM");
     server.signal("INT");
     assert!(server.has_ended().success());
     let said = server.says("given up");
-    // One that has hung for long may have ended by itself.
+    // A circuit that has hung for long may have ended by itself.
     assert!(said.contains("by a second signal"), "{said}");
     signal(pid, "CONT");
 
@@ -362,10 +357,10 @@ fn a_dead_relay_is_no_end(network: &Network) {
     assert!(stages.clone().all(|stage| stage == Some(Stage::Build)), "{failed:?}");
 }
 
-/// Without its tor there are no circuits; with it there are some again.
+/// Without its tor there are no circuits; once it is back there are.
 fn a_tor_that_dies_is_no_end(network: &Network) {
     let dir = tempfile::tempdir().expect("a directory");
-    // Of two exits that know nothing of the dead relay.
+    // Two exits that do not know the dead relay.
     let ids = ["middle0", "middle2", "exit0"].map(|name| network.node(name).rsa_fingerprint());
     let paths = dir.path().join("paths");
     fs::write(&paths, ids.join(" ")).expect("a file");

@@ -1,11 +1,11 @@
-//! `ff-perf lab tortoise`, as people run it. Needs root, and a tor with the limit. Which figures
-//! come out is `.ci/measure`'s.
+//! `ff-perf lab tortoise` as users run it. Needs root, and a tor with the limit. `.ci/measure`
+//! checks its figures.
 
 use std::process::Command;
 
 use serde_json::Value;
 
-/// Clients of the smallest network: 12 web users and one bulk user at this scale.
+/// Scale of the smallest network: 12 web users and one bulk user.
 const SCALE: &str = "0.014";
 
 #[test]
@@ -17,7 +17,7 @@ fn a_small_network_runs_the_experiments_with_each_tor() {
     command.args(["lab", "tortoise", "--short", "--figure", "3", "--scale", SCALE, "--json"]);
     command.arg("--tor").arg(tor).arg("--out").arg(out.path());
     let output = command.output().expect("the program");
-    // 75 says that the machine was too busy for the figures, which nobody asks for here.
+    // 75 says that the machine was too busy for the figures, which do not matter here.
     assert!(matches!(output.status.code(), Some(0 | 75)), "{output:?}");
     let found: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     let cells = found["cells"].as_array().expect("experiments");

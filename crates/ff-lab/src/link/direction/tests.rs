@@ -15,7 +15,7 @@ fn mbit(rate: u64) -> Rate {
     Rate::Constant(BytesPerSec::from_mbit(rate))
 }
 
-/// The outputs of a link up to a time.
+/// Outputs of a link up to a time.
 fn outputs(link: &mut Link<u32>, until: Duration) -> Vec<Output<u32>> {
     link.handle_timeout(until);
     std::iter::from_fn(|| link.poll_output()).collect()
@@ -57,8 +57,8 @@ fn a_link_that_limits_nothing_takes_nothing() {
     assert_eq!((link.poll_output(), link.poll_timeout()), (None, None));
 }
 
-/// D/D/1: packets at 2 Mbit/s into 1 Mbit/s with room for 10 packets. Half of them arrive, and each
-/// of those waits for the whole queue.
+/// D/D/1: packets at 2 Mbit/s into 1 Mbit/s with room for 10 packets. Half of them arrive, each
+/// after waiting for the whole queue.
 #[test]
 fn too_much_fills_the_queue() {
     let queue = QueueLimit::Bytes(10 * 1250);
@@ -76,8 +76,8 @@ fn too_much_fills_the_queue() {
     }
 }
 
-/// M/D/1 at half load: by Pollaczek and Khinchine a packet waits rho/(2(1-rho)) = 0.5 service times
-/// on the average.
+/// M/D/1 at half load: by the Pollaczek-Khinchine formula the mean wait is rho/(2(1-rho)) = 0.5
+/// service times.
 #[test]
 fn random_packets_wait_as_the_formula_says() {
     let seed = 11;
@@ -130,7 +130,7 @@ fn copies_and_late_packets_have_their_shares() {
     assert_eq!(late as u64, counts.held_back);
 }
 
-/// A link of 1 Mbit/s with ten packets of 10 ms, which at 25 ms is cut for 100 ms.
+/// A link of 1 Mbit/s with ten packets of 10 ms that is cut at 25 ms for 100 ms.
 fn handover(keeps_queue: bool) -> (Vec<(u32, Duration)>, PacketCounts) {
     let change = Change {
         at: ms(25),
@@ -152,7 +152,7 @@ fn handover(keeps_queue: bool) -> (Vec<(u32, Duration)>, PacketCounts) {
 #[test]
 fn a_handover_keeps_the_queue_or_loses_it() {
     let (kept, counts) = handover(true);
-    // What is under way arrives with the old delay; the packet that was leaving begins again.
+    // Packets in flight arrive with the old delay; the packet being sent starts again.
     assert_eq!(kept[..3], [(0, ms(50)), (1, ms(60)), (2, ms(137))]);
     assert_eq!((kept.len(), kept[10], counts.cut), (11, (10, ms(177)), 0));
     let (lost, counts) = handover(false);
@@ -160,7 +160,8 @@ fn a_handover_keeps_the_queue_or_loses_it() {
     assert_eq!(counts.cut, 8);
 }
 
-/// What a link does before 1,000 ms and after, if the rest of it is nothing: packets of 100 bytes, one a ms.
+/// Results of a link before a change at 1,000 ms and after it, for packets of 100 bytes, one per
+/// ms.
 fn changed(change: Change) -> (Vec<(u32, Duration)>, PacketCounts, PacketCounts) {
     let timetable = Timetable::new(vec![Change { at: ms(1000), ..change }], None).unwrap();
     let mut link = Link::new(&Direction { timetable, ..Direction::default() }, 4);
@@ -200,7 +201,7 @@ fn a_timetable_changes_any_of_it() {
 
 #[test]
 fn a_timetable_changes_the_queue() {
-    // At 8 kbit/s a packet of 100 bytes takes 100 ms: of 1,000 in a second ten leave.
+    // At 8 kbit/s a packet of 100 bytes takes 100 ms: ten of 1,000 leave in a second.
     let rate = Some(Rate::Constant(BytesPerSec::new(1000)));
     let (_, _, after) = changed(Change { rate: rate.clone(), ..Change::default() });
     assert_eq!((after.queue_full, after.codel), (0, 0), "1,000 packets fit");
@@ -216,8 +217,8 @@ fn a_timetable_changes_the_queue() {
         let rate = rate.clone().unwrap();
         let mut link =
             Link::new(&Direction { rate, timetable: timetable(codel), ..Direction::default() }, 1);
-        // Twice what it carries, and packets so short that CoDel sees some after the one that
-        // leaves.
+        // Twice the link's rate, in packets so short that CoDel sees some behind the one being
+        // sent.
         (0..200u32).for_each(|packet| link.handle_packet(packet, 500, ms(250 * u64::from(packet))));
         link.counts().codel
     };
@@ -239,7 +240,7 @@ fn another_jitter_loses_the_same_packets() {
     assert_eq!(calm, lost(Jitter::Normal { sigma: ms(3) }));
 }
 
-/// Any link that may be.
+/// Any valid direction.
 fn any_direction() -> impl Strategy<Value = Direction> {
     let rate = prop_oneof![
         Just(Rate::Unlimited),
@@ -280,7 +281,8 @@ fn any_direction() -> impl Strategy<Value = Direction> {
 }
 
 proptest! {
-    /// Nothing vanishes, nothing arrives before it came, and the same seed does the same.
+    /// All packets are accounted for, none arrives before it entered, and the same seed repeats the
+    /// result.
     #[test]
     fn packets_are_accounted_for(
         direction in any_direction(),
@@ -315,7 +317,7 @@ proptest! {
     }
 }
 
-/// One packet of 1,500 bytes at 500 ms, and what a change at 600 ms makes of it.
+/// One packet of 1,500 bytes at 500 ms, with a change at 600 ms.
 fn interrupted(rate: Rate, change: Change) -> Vec<(u32, Duration)> {
     let timetable = Timetable::new(vec![Change { at: ms(600), ..change }], None).unwrap();
     let mut link = Link::new(&Direction { rate, timetable, ..Direction::default() }, 1);
@@ -341,7 +343,7 @@ fn who_is_leaving_goes_on_at_another_rate() {
     let slow = || Rate::Constant("1kbit".parse().unwrap());
     let faster = Change { rate: Some(mbit(10)), ..Change::default() };
     let found = interrupted(slow(), faster);
-    // In 100 ms 12 bytes have left, and the other 1,488 take 1.2 ms.
+    // 12 bytes have left in 100 ms; the other 1,488 take 1.2 ms.
     assert_eq!(found[0].1.as_micros() / 100, 6011, "{found:?}");
     assert_eq!(found[1], (1, ms(701) + Duration::from_micros(200)));
     let trace = Rate::Trace(Arc::new(Trace::parse("30\n").unwrap()));

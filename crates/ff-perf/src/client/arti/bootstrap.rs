@@ -1,5 +1,4 @@
-//! Arti as it is for its users: a client that fetches documents, keeps guards and chooses paths
-//! itself.
+//! Starts Arti as its users have it: it fetches documents, keeps guards and chooses its own paths.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -15,15 +14,15 @@ use tor_rtcompat::PreferredRuntime;
 
 use super::{choose_cryptography, reason};
 
-/// How long Arti may take until it has the network's documents: over EDGE, 270 s are not enough for
-/// those of the Internet.
+/// Longest wait for the network's documents; over EDGE, 270 s are too short for those of the
+/// Internet.
 const PATIENCE: Duration = Duration::from_secs(900);
 
-/// Starts a client of a network that keeps its guards, documents and keys in a folder, and waits
-/// until it has the network's documents. Call it within a runtime of tokio's.
+/// Starts a client with its guards, documents and keys in a folder, and waits until it has the
+/// network's documents. Call it within a tokio runtime.
 ///
 /// # Errors
-/// One sentence with what Arti says, and how far it has come.
+/// One sentence with Arti's message and its progress.
 pub async fn start(
     network: &CircuitNetwork,
     dir: &Path,
@@ -45,7 +44,8 @@ pub async fn start(
     }
 }
 
-/// The configuration of a client: Arti's own, but of a private network its authorities, and what its addresses need.
+/// Configuration of a client: Arti's default, and for a private network its authorities and rules
+/// that suit its addresses.
 fn config(network: &CircuitNetwork, dir: &Path) -> Result<TorClientConfig, String> {
     let mut builder =
         TorClientConfigBuilder::from_directories(dir.join("state"), dir.join("cache"));
@@ -54,14 +54,14 @@ fn config(network: &CircuitNetwork, dir: &Path) -> Result<TorClientConfig, Strin
         builder.tor_network().authorities().set_v3idents(identities);
         let fallbacks = network.relays.iter().map(fallback).collect();
         builder.tor_network().set_fallback_caches(fallbacks);
-        // Its relays often have one address, and its targets are local.
+        // Relays of a private network often share an address, and its targets are local.
         builder.path_rules().ipv4_subnet_family_prefix(33).ipv6_subnet_family_prefix(129);
         builder.address_filter().allow_local_addrs(true);
     }
     builder.build().map_err(|error| format!("Arti's configuration: {}", reason(&error)))
 }
 
-/// A relay that a client without documents asks for them.
+/// A fallback directory for a client without documents.
 fn fallback(relay: &NetworkRelay) -> FallbackDirBuilder {
     let mut builder = FallbackDir::builder();
     builder.rsa_identity(relay.rsa.into()).ed_identity(relay.ed25519.into());

@@ -1,9 +1,9 @@
-//! Links to guards, open for the next circuit, and renewed now and then.
+//! Keeps links to guards open for the next circuit, and renews them now and then.
 //!
-//! tor-proto keeps every circuit that it has destroyed in the map of its link, until the relay
-//! destroys it as well (`channel/circmap.rs`), which tor never does: some 0.2 kB a circuit, for as
-//! long as the link stands. So after [`CIRCUITS`] new links are opened, and the old ones end with
-//! the last of their circuits.
+//! tor-proto keeps every circuit that it has destroyed in its link's map until the relay destroys
+//! it too (`channel/circmap.rs`), which tor never does: about 0.2 kB per circuit while the link
+//! exists. So after [`CIRCUITS`] circuits new links are opened, and the old ones end with their
+//! last circuits.
 //!
 //! Decisions: doc/decisions.md, "Links are opened anew after 5,000 circuits".
 
@@ -14,34 +14,33 @@ use tor_memquota::MemoryQuotaTracker;
 use tor_netdir::params::NetParameters;
 use tor_rtcompat::PreferredRuntime;
 
-/// How many circuits links carry before new ones are opened: at most some 2 MB of what is left of
-/// them, and one link of each guard in hundreds of circuits.
+/// Circuits per set of links: at most about 2 MB of dead circuits, and one new link per guard in
+/// hundreds of circuits.
 const CIRCUITS: u32 = 5_000;
 
-/// Arti's manager of links, and what the next one is made of.
+/// Arti's channel managers.
 pub(super) struct Links {
-    /// Runs the links.
     runtime: PreferredRuntime,
     /// Parameters of links.
     net: NetParameters,
-    /// The manager in use, and how many circuits may still be given to it.
+    /// Current manager, and the number of circuits that it may still get.
     current: Mutex<(Arc<ChanMgr<PreferredRuntime>>, u32)>,
 }
 
 impl Links {
-    /// None are open.
+    /// No links are open.
     ///
     /// # Errors
-    /// With what Arti says.
+    /// Arti's message.
     pub(super) fn new(runtime: PreferredRuntime, net: NetParameters) -> Result<Self, String> {
         let current = Mutex::new((manager(&runtime, &net)?, CIRCUITS));
         Ok(Self { runtime, net, current })
     }
 
-    /// The manager for one more circuit.
+    /// The manager for the next circuit.
     ///
     /// # Errors
-    /// With what Arti says.
+    /// Arti's message.
     pub(super) fn for_circuit(&self) -> Result<Arc<ChanMgr<PreferredRuntime>>, String> {
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
         if current.1 == 0 {

@@ -1,9 +1,8 @@
-//! Arti with paths that it chooses itself, as its users have it: guards, vanguards, retries, and
-//! timeouts that it learns.
+//! Arti with its own paths, as its users have it: guards, vanguards, retries and learned timeouts.
 //!
-//! Each download has an isolation of its own, so that none gets a circuit that another download has
-//! used. Circuits may have been built in advance, and after a failure Arti tries others; all of
-//! that is in the time until the stream is connected.
+//! Each download is isolated, so that none gets a circuit that another used. Circuits may have been
+//! built in advance, and after a failure Arti tries others; the time until the stream is connected
+//! includes all of that.
 
 use std::collections::HashMap;
 use std::io;
@@ -23,26 +22,24 @@ use super::{causes, lost, reason};
 use crate::client::{Answer, Client, Fault, OwnPath, Progress, by_exit, refused};
 use crate::target::is_onion;
 
-/// An Arti that chooses paths itself.
+/// An Arti that chooses its own paths.
 pub struct OwnArti {
-    /// Arti.
     client: Arc<TorClient<PreferredRuntime>>,
-    /// Nicknames of relays, by fingerprint.
+    /// Nicknames by fingerprint.
     nicks: Arc<HashMap<String, String>>,
 }
 
-/// What a download needs of such an Arti: circuits that no other download gets.
+/// Isolation of one download, whose circuits no other download gets.
 pub struct OwnArtiCircuit {
-    /// Its isolation.
     prefs: StreamPrefs,
-    /// The circuits of its stream, and whether they lead to an onion service.
+    /// Circuits of the stream, and whether they lead to an onion service.
     tunnel: OnceLock<(Arc<ClientTunnel>, bool)>,
-    /// Nicknames of relays, by fingerprint.
+    /// Nicknames by fingerprint.
     nicks: Arc<HashMap<String, String>>,
 }
 
 impl OwnArti {
-    /// A client of a network, started.
+    /// Wraps a started client of a network.
     #[must_use]
     pub fn new(client: Arc<TorClient<PreferredRuntime>>, network: &CircuitNetwork) -> Self {
         let nick = |relay: &NetworkRelay| (relay.id.clone(), relay.nick.clone());
@@ -122,13 +119,12 @@ impl Client for OwnArti {
     }
 }
 
-/// What the END of a stream to an onion service says: it comes from the service, which is the
-/// target.
+/// Judges the END of a stream to an onion service: it comes from the service, which is the target.
 fn by_service(_reason: String) -> Option<Fault> {
     None
 }
 
-/// Why a stream could not be opened, and whose fault that is.
+/// The fault of a stream that could not be opened.
 fn not_open(error: &arti_client::Error, to_onion: bool) -> Fault {
     let end = causes(error).find_map(|error| match error.downcast_ref() {
         Some(ProtoError::EndReceived(reason)) => Some(reason.to_string().to_lowercase()),
@@ -141,7 +137,7 @@ fn not_open(error: &arti_client::Error, to_onion: bool) -> Fault {
     }
 }
 
-/// The side at fault for an error of this kind.
+/// The side at fault for this kind of error.
 fn whose(kind: ErrorKind) -> Whose {
     match kind {
         ErrorKind::CircuitCollapse
@@ -169,7 +165,7 @@ fn whose(kind: ErrorKind) -> Whose {
         | ErrorKind::TorAccessFailed
         | ErrorKind::TorNetworkTimeout
         | ErrorKind::TransientFailure => Whose::Unknown,
-        // This machine's, its clock's, its options', or a mistake of Arti's.
+        // This machine, its clock, its options, or a bug in Arti.
         _ => Whose::Client,
     }
 }

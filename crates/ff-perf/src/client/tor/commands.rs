@@ -1,4 +1,4 @@
-//! Commands for tor, from any task: a thread sends them one after the other.
+//! Commands to tor from any task: a thread sends them one after the other.
 
 use std::io;
 use std::sync::mpsc;
@@ -16,20 +16,20 @@ use super::refusal::RejectsInternal;
 use super::table::Table;
 use crate::client::Fault;
 
-/// Where commands go; the thread ends with the last of these.
+/// Sends commands; the thread ends when the last clone is dropped.
 #[derive(Clone)]
 pub(super) struct Commands(Arc<mpsc::Sender<Command>>);
 
-/// Where it is told that options have changed; the thread does not wait for the end of these.
+/// Reports changed options; does not keep the thread running.
 pub(super) struct Watch(Weak<mpsc::Sender<Command>>);
 
 impl Watch {
-    /// Where commands go, if somebody uses the tor still.
+    /// The sender of commands, if it still exists.
     fn commands(&self) -> Option<Commands> {
         self.0.upgrade().map(Commands)
     }
 
-    /// Has the options set again that are not as we want them.
+    /// Has changed options set again.
     pub(super) fn hold(&self) {
         if let Some(commands) = self.0.upgrade() {
             let _ = commands.send(Command::Hold);
@@ -37,19 +37,19 @@ impl Watch {
     }
 }
 
-/// A command, and where its answer goes.
+/// A command, with the sender of its answer.
 enum Command {
-    /// Set options again.
+    /// Set changed options again.
     Hold,
-    /// Answer to nobody.
+    /// No answer.
     Tell(String),
-    /// Answer with the first line of the reply.
+    /// Answers with the first line of the reply.
     Ask(String, oneshot::Sender<Result<String, Fault>>),
-    /// Answer with the new circuit, which is closed if nobody takes it.
+    /// Answers with the new circuit, which is closed if nobody receives it.
     Extend(String, oneshot::Sender<Result<TorCircuit, Fault>>),
 }
 
-/// How long tor may take to have its options back: longer than its control connection waits for two replies.
+/// Longest wait for tor's options to be restored: more than two replies of its control connection.
 const BACK: Duration = Duration::from_secs(2 * Control::REPLY_TIMEOUT.as_secs() + 5);
 
 /// The end of the thread, with which tor has its options back. Dropping it waits, too, so that a
@@ -76,10 +76,10 @@ impl Ending {
         Self { end: Some(end), _lock: lock }
     }
 
-    /// Waits for it; call it when nobody uses the tor any more.
+    /// Waits until the options are restored; call it when nothing uses the tor any more.
     ///
     /// # Errors
-    /// One sentence, if tor may have other options than before.
+    /// One sentence if tor's options may still be changed.
     pub fn wait(mut self) -> Result<(), String> {
         let Some(end) = self.end.take() else { return Ok(()) };
         let ended = end.recv_timeout(BACK).map_err(|error| error.to_string());
@@ -92,7 +92,7 @@ impl Ending {
 }
 
 impl Commands {
-    /// Starts the thread. tor has its options back when the last of these is dropped.
+    /// Starts the thread. tor's options are restored when the last clone is dropped.
     pub(super) fn start(
         mut taken: Taken,
         lock: Arc<TorLock>,
@@ -105,30 +105,30 @@ impl Commands {
         let own = sender.watch();
         let run = move || {
             for command in commands {
-                // A reply that came late would be taken for that of the next command.
+                // A late reply would be taken for that of the next command.
                 if let Err(error) = carry_out(command, &mut taken, &table, &rejects, &own) {
                     table.lost(&error);
                     break;
                 }
             }
-            // A receiver that is gone needs no answer.
+            // A dropped receiver needs no answer.
             let _ = end.send(taken.give_back());
         };
         thread::Builder::new().name("tor commands".to_owned()).spawn(run)?;
         Ok((sender, Ending::new(ending, lock)))
     }
 
-    /// Where it is told that options have changed.
+    /// A reporter of changed options.
     pub(super) fn watch(&self) -> Watch {
         Watch(Arc::downgrade(&self.0))
     }
 
-    /// Sends a command that nobody waits for.
+    /// Sends a command without an answer.
     pub(super) fn tell(&self, line: String) {
         let _ = self.0.send(Command::Tell(line));
     }
 
-    /// Sends a command; the first line of its reply.
+    /// Sends a command and returns the first line of its reply.
     pub(super) async fn ask(&self, line: String) -> Result<String, Fault> {
         let (sender, answer) = oneshot::channel();
         let _ = self.0.send(Command::Ask(line, sender));
@@ -143,10 +143,10 @@ impl Commands {
     }
 }
 
-/// The error after the thread has ended.
+/// Error after the thread has ended.
 const GONE: &str = "the control connection is gone";
 
-/// Sends one command. An error if the connection is lost.
+/// Sends one command. Fails if the connection is lost.
 fn carry_out(
     command: Command,
     taken: &mut Taken,
@@ -162,7 +162,7 @@ fn carry_out(
     let control = taken.control();
     let mut send = |line: &str| {
         let reply = control.command(line).map_err(|error| match error {
-            // What tor refuses, it has a reason for; what it does not even answer is nobody else's
+            // tor has a reason for a refusal; if it does not even answer, no other side is at
             // fault.
             ff_lab::Error::Refused { .. } => Fault::circuit(error),
             error => {
@@ -176,12 +176,12 @@ fn carry_out(
         Command::Hold => {}
         // It may be closed already.
         Command::Tell(line) => drop(send(&line)),
-        // A receiver that is gone has given up.
+        // A dropped receiver has given up.
         Command::Ask(line, answer) => drop(answer.send(send(&line))),
         Command::Extend(_, answer) if answer.is_closed() => {}
         Command::Extend(line, answer) => {
-            // A circuit that tor does not even begin is not a relay's fault: its own documents do
-            // not have one of them, say.
+            // A circuit that tor does not even begin is not a relay's fault: for example, tor's
+            // documents lack a relay.
             let ours = |fault: Fault| Fault::client(fault.reason);
             let begun = send(&line).map_err(ours).and_then(|text| {
                 let id = text.strip_prefix("EXTENDED ");
@@ -191,7 +191,7 @@ fn carry_out(
                 (Ok(id), Some(commands)) => {
                     drop(answer.send(Ok(TorCircuit::new(id, commands, table))));
                 }
-                // Nothing uses the tor now.
+                // Nothing uses it now.
                 (Ok(id), None) => drop(send(&format!("CLOSECIRCUIT {id}"))),
                 (Err(fault), _) => drop(answer.send(Err(fault))),
             }

@@ -1,4 +1,4 @@
-//! What tor tells of circuits, streams and links (control-spec 4.1), taken apart and handed on.
+//! Parses tor's events on circuits, streams and links (control-spec 4.1) and passes them on.
 
 use std::io;
 use std::sync::{Arc, Weak};
@@ -11,15 +11,15 @@ use super::commands::Watch;
 use super::refusal::RejectsInternal;
 use super::table::{CircuitState, StreamState, Table};
 
-/// How long to wait for an event before looking whether anybody is there still.
+/// Interval of checks whether the table is still used while no event comes.
 const LOOK: Duration = Duration::from_millis(500);
 
-/// How tor writes a stream's reason that it does not know, with a space before it.
+/// tor's prefix of a stream's unknown reason, followed by its number.
 const UNKNOWN: &str = "UNKNOWN_";
-/// What of that number is the reason; the rest are tor's own marks, as that the exit said it.
+/// Bits of that number with the reason; the others are tor's own flags, such as "sent by the exit".
 const REASON_BITS: u32 = 255;
 
-/// Starts the thread that reads events; it ends with the table's last user, or with tor.
+/// Starts the thread that reads events; it ends when the table is dropped, or with tor.
 pub(super) fn start(
     mut control: Control,
     table: Arc<Table>,
@@ -33,8 +33,8 @@ pub(super) fn start(
             let at = Instant::now();
             let Some(table) = table.upgrade() else { return };
             match event {
-                // The task that has set options looks up which have changed, and whether we changed
-                // them.
+                // The thread that sends commands checks which options have changed, and whether we
+                // changed them.
                 Ok(Some(event)) if event.kind == "CONF_CHANGED" => {
                     rejects.forget();
                     watch.hold();
@@ -48,7 +48,7 @@ pub(super) fn start(
     thread::Builder::new().name("tor events".to_owned()).spawn(run).map(drop)
 }
 
-/// Hands an event to whom it concerns.
+/// Passes an event to its waiters.
 pub(super) fn hand_on(table: &Table, event: &Event, at: Instant) {
     let words: Vec<&str> = event.words().take(4).collect();
     match (event.kind.as_str(), &words[..]) {
@@ -79,7 +79,7 @@ pub(super) fn hand_on(table: &Table, event: &Event, at: Instant) {
     }
 }
 
-/// Hands an event of a stream to whom it concerns.
+/// Passes a stream event to its waiter.
 fn stream(table: &Table, event: &Event, at: Instant, [id, status]: [&str; 2], rest: &[&str]) {
     let circuit = rest.first().copied().unwrap_or_default().to_owned();
     match status {
@@ -103,13 +103,13 @@ fn stream(table: &Table, event: &Event, at: Instant, [id, status]: [&str; 2], re
     }
 }
 
-/// How many relays a path has; tor leaves it out as long as there is none.
+/// Number of relays in a path; tor omits an empty path.
 fn hops(path: &str) -> usize {
     if path.starts_with('$') { path.split(',').count() } else { 0 }
 }
 
-/// Why something ended: what the other end says, if it says something. A reason that tor does not
-/// know is its number.
+/// Why something ended: the other end's reason if there is one. A reason that tor does not know is
+/// its number.
 pub(super) fn reason(event: &Event) -> String {
     let reason = event.get("REMOTE_REASON").or_else(|| event.get("REASON")).unwrap_or("closed");
     if reason.is_empty()
@@ -133,7 +133,7 @@ mod tests {
     async fn events_reach_whom_they_concern() {
         let table = Arc::new(Table::default());
         let at = Instant::now();
-        // It may be told of before we know its number.
+        // Events may come before its id is known here.
         hand_on(&table, &event("CIRC", "7 EXTENDED $AA~a BUILD_FLAGS=x"), at);
         let mut circuit = table.expect_circuit("7");
         hand_on(&table, &event("CIRC", "8 BUILT $AA~a"), at);
@@ -190,7 +190,7 @@ mod tests {
         hand_on(&table, &event("ORCONN", "$AA~a CONNECTED ID=1"), opened);
         assert_eq!(table.link("AA", began).opened, Some(opened));
         assert_eq!(table.link("AA", opened + LOOK).opened, None, "before that circuit began");
-        // A connection that is too old is closed when there is another one.
+        // A connection that is too old is closed once there is another.
         hand_on(&table, &event("ORCONN", "$AA~a LAUNCHED ID=2"), opened);
         hand_on(&table, &event("ORCONN", "$AA~a CONNECTED ID=2"), opened);
         hand_on(&table, &event("ORCONN", "$AA~a CLOSED REASON=DONE ID=1"), opened);

@@ -1,8 +1,8 @@
-//! tor's options, which measuring needs otherwise, and what they were before.
+//! Options that measurements change in tor, and their previous values.
 //!
-//! They are set in one command, so that all of them are or none is, and set back when [`Taken`] is
-//! dropped. A process that is killed leaves them as they are; tor then has its torrc's again after
-//! SIGHUP or a restart.
+//! They are set in one command, so that all or none change, and restored when [`Taken`] is dropped.
+//! A killed process leaves them changed until tor gets SIGHUP or is restarted, and has its torrc's
+//! again.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -13,11 +13,10 @@ use std::time::Duration;
 
 use ff_lab::{Control, Error, Reply, Result};
 
-/// Options that leave circuits and streams to us, and take away what would disturb: circuits of
-/// tor's own, a timeout that it learns, the end of streams that are not answered for ten seconds,
-/// the refusal of the addresses that probes ask for, the end of circuits that were used for ten
-/// minutes, and the round in which tor, every half minute, closes circuits that a refusal has made
-/// too old.
+/// Options that leave circuits and streams to this program and switch off disturbances: tor's own
+/// circuits, learned timeouts, the end of streams without an answer for ten seconds, the refusal of
+/// probes' addresses, the end of circuits used for ten minutes, and the check every half minute
+/// that closes circuits made too old by a refusal.
 const OPTIONS: [(&str, &str); 8] = [
     ("__LeaveStreamsUnattached", "1"),
     ("__DisablePredictedCircuits", "1"),
@@ -45,37 +44,36 @@ const REACHED_BY: [&str; 9] = [
     "__OwningControllerProcess",
 ];
 
-/// Values by option as tor tells them: none of one that is not set, several of a list.
+/// Values by option as tor reports them: empty if not set, several for a list.
 type Values = BTreeMap<String, Vec<String>>;
 
-/// Options by name and value. The names of lists come once for each value.
+/// Options by name and value; a list's name appears once per value.
 type Lines = [(String, String)];
 
-/// A tor's options, taken over.
+/// Options of a tor, taken over.
 pub(super) struct Taken {
-    /// Its control connection.
     control: Control,
-    /// Which ones are ours, and with what.
+    /// Options set, with their values.
     options: Vec<(String, String)>,
     before: Values,
-    /// What tor says that they are now.
+    /// Their values as tor reports them.
     ours: Values,
-    /// Whether they are still to be set back.
+    /// Whether they must still be restored.
     is_owed: bool,
 }
 
 impl Drop for Taken {
     fn drop(&mut self) {
-        // There is nobody left who could do something about an error.
+        // An error could not be handled any more.
         let _ = self.give_back();
     }
 }
 
 impl Taken {
-    /// Remembers the options and further ones, and sets them.
+    /// Saves the options that all runs need and `further` ones, and sets them.
     ///
     /// # Errors
-    /// What tor says; then nothing has changed.
+    /// tor's message; nothing has changed.
     pub(super) fn new(control: Control, further: &Lines) -> Result<Self> {
         let ours = OPTIONS.map(|(name, value)| (name.to_owned(), value.to_owned()));
         Self::of(control, ours.into_iter().chain(further.iter().cloned()).collect())
@@ -89,8 +87,8 @@ impl Taken {
         Ok(taken)
     }
 
-    /// Whether tor already had our values of the options that every run needs: a run that was
-    /// killed has left them, and what they were before is not known.
+    /// Whether tor already had this program's values of the options that every run needs: a killed
+    /// run left them, and the values before are unknown.
     pub(super) fn is_left_over(&self) -> bool {
         self.before
             .iter()
@@ -98,7 +96,7 @@ impl Taken {
             .all(|(name, values)| self.ours.get(name) == Some(values))
     }
 
-    /// Where commands go.
+    /// The control connection, for commands.
     pub(super) fn control(&mut self) -> &mut Control {
         &mut self.control
     }
@@ -121,10 +119,10 @@ impl Taken {
         set(&mut self.control, &self.options).map(|()| true)
     }
 
-    /// Sets the options back, once.
+    /// Restores the options, once.
     ///
     /// # Errors
-    /// What tor says.
+    /// tor's message.
     pub(super) fn give_back(&mut self) -> Result<()> {
         if !std::mem::take(&mut self.is_owed) {
             return Ok(());
@@ -133,22 +131,19 @@ impl Taken {
     }
 }
 
-/// Options that a tor has until this is dropped; its other options stay. They are set again if tor
-/// reads its torrc again meanwhile, and then it is the new torrc's values that are set back.
+/// Options that a tor has until this is dropped; others stay.
 pub(super) struct Lent {
-    /// The options.
     held: Arc<Held>,
-    /// Where it is told whether they are set back.
+    /// Reports whether they were restored.
     tell: mpsc::SyncSender<Result<()>>,
 }
 
 impl Lent {
-    /// Sets these options, by control connections that `open` opens. Circuits that no stream uses
-    /// are closed, now and at the end: they were built by other options. Whether the options are
-    /// set back comes from the receiver.
+    /// Sets these options. Circuits without streams are closed now and at the end, as they were
+    /// built with other options. The receiver reports whether the options were restored.
     ///
     /// # Errors
-    /// What tor says; then nothing has changed.
+    /// tor's message; nothing has changed.
     pub(super) fn new(
         open: impl Fn() -> Result<Control>,
         lines: &Lines,
@@ -238,22 +233,22 @@ fn close_unused(control: &mut Control) -> Result<()> {
     Ok(())
 }
 
-/// Whether every run needs this option with a value of its own.
+/// Whether every run sets this option.
 fn is_ours(name: &str) -> bool {
     OPTIONS.iter().any(|(ours, _)| ours.eq_ignore_ascii_case(name))
 }
 
-/// Whether an arm must leave this option as it is: tor is reached by it, or given paths need it.
+/// Whether an arm must not set this option, because tor is reached by it or given paths need it.
 pub(super) fn is_needed(name: &str, has_given_paths: bool) -> bool {
     let is_way = REACHED_BY.iter().any(|by| by.eq_ignore_ascii_case(name));
     is_way || has_given_paths && is_ours(name)
 }
 
-/// Which of these options tor refuses, and its words; none if it takes all of them together. None
-/// of them stays set.
+/// The first of these options that tor refuses, with its message; `None` if it accepts all
+/// together. None stays set.
 ///
 /// # Errors
-/// What else goes wrong on a control connection, each of which `open` opens.
+/// Other errors of the control connections, each of which `open` opens.
 pub(super) fn refused(
     open: impl Fn() -> Result<Control>,
     lines: &Lines,
@@ -267,7 +262,7 @@ pub(super) fn refused(
     };
     let Some(last) = lines.len().checked_sub(1) else { return Ok(None) };
     let Some(whole) = tried(lines.len())? else { return Ok(None) };
-    // One option may need another one, so the first that makes it wrong is looked for only now.
+    // An option may need another one, so the first wrong one is searched only now.
     for count in 1..lines.len() {
         if let Some(reply) = tried(count)? {
             return Ok(Some((count - 1, reply)));
@@ -276,8 +271,9 @@ pub(super) fn refused(
     Ok(Some((last, whole)))
 }
 
-/// The names of these options that a tor has set although its torrc, of this text, does not: somebody has set them over a control
-/// connection, such as a run that was killed. What a torrc includes is not known, nor which values it has lost.
+/// Names of these options that tor has set although its torrc, with this text, does not: they were
+/// set over a control connection, for example by a killed run. Ignores files that the torrc
+/// includes, and does not find which values were replaced.
 pub(super) fn not_of_torrc(
     control: &mut Control,
     torrc: &str,
@@ -289,7 +285,7 @@ pub(super) fn not_of_torrc(
     Ok(only_in(&control.getinfo("config-text")?, torrc, lines))
 }
 
-/// The names of these options that one text has and the other has not.
+/// Names of these options that are in the first text but not in the second.
 fn only_in(config: &str, torrc: &str, lines: &Lines) -> Vec<String> {
     let has = |text: &str, name: &str| {
         let mut names = text.lines().filter_map(|line| line.split_whitespace().next());
@@ -301,12 +297,12 @@ fn only_in(config: &str, torrc: &str, lines: &Lines) -> Vec<String> {
     names
 }
 
-/// What the options are.
+/// Asks for the options' values.
 fn ask(control: &mut Control, options: &Lines) -> Result<Values> {
     Ok(values(&control.command(&question(options))?))
 }
 
-/// The command that asks for them, each once.
+/// Command that asks for the options, each once.
 fn question(options: &Lines) -> String {
     let mut names = Vec::<&str>::new();
     for (name, _) in options {
@@ -321,7 +317,7 @@ fn set(control: &mut Control, options: &Lines) -> Result<()> {
     control.command(&setting(options)).map(drop)
 }
 
-/// The command that sets them (control-spec 2.1.1: quoted strings).
+/// Command that sets the options (control-spec 2.1.1: quoted strings).
 fn setting(options: &Lines) -> String {
     let mut line = "SETCONF".to_owned();
     for (name, value) in options {
@@ -331,7 +327,7 @@ fn setting(options: &Lines) -> String {
     line
 }
 
-/// The values of a reply to GETCONF (control-spec 3.3).
+/// Values in a reply to GETCONF (control-spec 3.3).
 fn values(reply: &Reply) -> Values {
     let mut all = Values::new();
     for line in &reply.lines {
@@ -344,7 +340,7 @@ fn values(reply: &Reply) -> Values {
     all
 }
 
-/// The command that sets these: those without a value get their default.
+/// Command that sets these values; options without a value get their default.
 fn back(values: &Values) -> String {
     let mut line = "RESETCONF".to_owned();
     for (name, values) in values {
@@ -352,7 +348,7 @@ fn back(values: &Values) -> String {
             line = format!("{line} {name}");
         }
         for value in values {
-            // What has odd letters in it, tor tells in quotes already, as it wants to read it.
+            // tor already quotes values with special characters as it wants to read them.
             let quoted =
                 if value.starts_with('"') { value.clone() } else { format!("\"{value}\"") };
             line = format!("{line} {name}={quoted}");

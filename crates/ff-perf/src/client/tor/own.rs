@@ -1,5 +1,5 @@
-//! A tor that chooses paths itself, by the options of its own torrc: guards, bridges, conflux,
-//! timeouts that it learns.
+//! A tor that chooses its own paths, with the options of its torrc: guards, bridges, conflux,
+//! learned timeouts.
 //!
 //! ```text
 //!  open ─▶ SocksPort, with a name of its own for each download (IsolateSOCKSAuth) ─▶ tor
@@ -8,8 +8,8 @@
 //! ```
 //!
 //! Its options stay as they are, except those of an arm, and others may use it meanwhile. The path
-//! of a stream is looked up when tor says on which circuit the stream is: tor tells the circuits of
-//! a conflux set only when asked, or at their end.
+//! of a stream is looked up when tor reports its circuit: tor lists the circuits of a conflux set
+//! only when asked, or at their end.
 
 mod told;
 
@@ -35,7 +35,7 @@ use crate::client::{Answer, Client, Fault, OwnPath, Progress, by_exit, refused};
 use crate::target::is_onion;
 use told::{End, Told, Watched, Watcher};
 
-/// How long after its SocksPort tor may tell why a stream was not opened.
+/// Longest wait, after the SocksPort's reply, for tor's reason why a stream was not opened.
 const REASON: Duration = Duration::from_secs(1);
 
 /// Why a stream does not count that was opened while tor lost the options of an arm.
@@ -43,27 +43,25 @@ const CHANGED: &str = "tor's options changed while the stream was opened: was it
 
 /// A tor that chooses paths itself.
 pub struct OwnTor {
-    /// Its directory.
     dir: PathBuf,
-    /// How it is reached.
     reached: Mutex<Reached>,
-    /// The number of the next download, of which its name is made.
+    /// Number of the next download, part of its SOCKS name.
     next: AtomicU64,
-    /// The options of an arm, which tor has as long as this.
+    /// Options of an arm, set while this exists.
     lent: Option<Lent>,
 }
 
-/// How a tor is reached until it ends.
+/// Connections to a tor, until it ends.
 #[derive(Clone, Debug)]
 struct Reached {
-    /// Where streams begin.
+    /// Address of the SocksPort.
     socks: SocketAddr,
-    /// What is told of streams.
+    /// Events of streams.
     watcher: Arc<Watcher>,
 }
 
 impl Reached {
-    /// Reaches the tor in a directory.
+    /// Connects to the tor in a directory.
     fn open(dir: &Path) -> Result<Self, String> {
         let failed = |error: ff_lab::Error| format!("{}: {error}", dir.display());
         let mut control = Control::open(dir).map_err(failed)?;
@@ -76,7 +74,7 @@ impl Reached {
     }
 }
 
-/// Refuses the SocksPort with this number if it lets downloads share circuits, as the reply to GETCONF tells.
+/// Fails if this SocksPort lets downloads share circuits, by the reply to GETCONF.
 fn check_isolation(reply: &Reply, port: u16) -> Result<(), String> {
     let port = port.to_string();
     let is_shared = |line: &ReplyLine| {
@@ -97,24 +95,24 @@ fn check_isolation(reply: &Reply, port: u16) -> Result<(), String> {
     Ok(())
 }
 
-/// What a download needs of such a tor: circuits that no other download gets.
+/// Isolation of one download, whose circuits no other download gets.
 pub struct OwnTorCircuit {
-    /// Its name at the SocksPort.
+    /// Its SOCKS user name.
     name: String,
-    /// The events of its stream, and whether that leads to an onion service.
+    /// Events of the stream, and whether it leads to an onion service.
     told: OnceLock<(Watched, bool)>,
 }
 
-/// A stream that is connected.
+/// A connected stream.
 pub type Stream = TcpStream;
 
 impl OwnTor {
-    /// Uses the first tor in a directory that has a control socket and a SocksPort; it has these options, by name and value,
-    /// until this is dropped; says then whether it has its own options back, if it was given some.
+    /// Uses the first tor in a directory that has a control socket and a SocksPort. `lines` are
+    /// options, by name and value, that it has until this is dropped; if there are any, the ending
+    /// reports whether they were restored.
     ///
     /// # Errors
-    /// When there is none, with the directory's name, when another process changes its options, and
-    /// what the control socket says.
+    /// If there is none, with the directory's name; errors of the control socket.
     pub fn connect(
         dir: &Path,
         lines: &[(String, String)],
@@ -141,7 +139,8 @@ impl OwnTor {
         self.lent.as_ref().map_or(0, Lent::changes)
     }
 
-    /// How tor is reached: a tor that was restarted is reached anew, so that the paths of its streams stay known.
+    /// The connections; connects again to a tor that was restarted, so that paths of its streams
+    /// stay known.
     fn reached(&self) -> Result<Reached, Fault> {
         let mut reached = self.reached.lock().unwrap_or_else(PoisonError::into_inner);
         if reached.watcher.is_lost() {
@@ -150,13 +149,13 @@ impl OwnTor {
         Ok(reached.clone())
     }
 
-    /// Asks the SocksPort for a stream, and waits for its reply.
+    /// Requests a stream from the SocksPort and waits for the reply.
     async fn ask(&self, name: &str, host: &str, port: u16) -> Result<Asked, Fault> {
         let reached = self.reached()?;
         let mut socket = TcpStream::connect(reached.socks).await.map_err(socks)?;
         socket.set_nodelay(true).map_err(socks)?;
         let watched = reached.watcher.watch(socket.local_addr().map_err(socks)?);
-        // RFC 1928 §3: version 5, one method, and that is user and password (RFC 1929).
+        // RFC 1928 §3: version 5, one method: username and password (RFC 1929).
         socket.write_all(&[5, 1, 2]).await.map_err(socks)?;
         let mut reply = [0; 2];
         socket.read_exact(&mut reply).await.map_err(socks)?;
@@ -172,7 +171,7 @@ impl OwnTor {
         socket.write_all(&user).await.map_err(socks)?;
         socket.read_exact(&mut reply).await.map_err(socks)?;
         socket.write_all(&super::connect_request(host, port)?).await.map_err(socks)?;
-        // The reply has an IPv4 address, as tor has it always (socks-extensions).
+        // The reply has an IPv4 address, as always from tor (socks-extensions).
         let mut reply = [0; 10];
         socket.read_exact(&mut reply).await.map_err(socks)?;
         let [_, code, ..] = reply;
@@ -180,13 +179,12 @@ impl OwnTor {
     }
 }
 
-/// The state of a request to the SocksPort.
+/// A request to the SocksPort that was answered.
 struct Asked {
-    /// The connection.
     socket: TcpStream,
-    /// The events of its stream.
+    /// Events of the stream.
     watched: Watched,
-    /// The reply's code; 0 if the stream is connected.
+    /// Code of the reply; 0 if the stream is connected.
     code: u8,
 }
 
@@ -203,10 +201,10 @@ impl Client for OwnTor {
         _: &[Arc<NetworkRelay>],
         _: &mut Progress,
     ) -> Result<OwnTorCircuit, Fault> {
-        // Before the time of the download begins.
+        // Connect before the download's time begins.
         let _ = self.reached()?;
         let number = self.next.fetch_add(1, Ordering::Relaxed);
-        // Random, too: tor remembers the names of earlier runs.
+        // With a random part: tor remembers names of earlier runs.
         let name = format!("ff-perf-{:016x}-{number}", rand::random::<u64>());
         Ok(OwnTorCircuit { name, told: OnceLock::new() })
     }
@@ -219,7 +217,7 @@ impl Client for OwnTor {
         let (to_onion, changes) = (is_onion(host), self.changes());
         let Asked { socket, watched, code } = self.ask(&circuit.name, host, port).await?;
         let mut told = watched.told();
-        // Kept as long as the circuit: the reply may be here before the first event is read.
+        // Kept as long as the circuit: the reply may arrive before the first event is read.
         let _ = circuit.told.set((watched, to_onion));
         // The circuit may be by the options of the torrc.
         if self.changes() != changes {
@@ -239,7 +237,7 @@ impl Client for OwnTor {
         }))
     }
 
-    /// A SocksPort closes a stream in one way, whatever has ended it; what tor tells of the stream says what it was.
+    /// A SocksPort closes a stream in one way, whatever ended it; tor's events tell the cause.
     async fn lost(circuit: &OwnTorCircuit, _: &mut Stream, _: Option<&io::Error>) -> Option<Fault> {
         let (watched, to_onion) = circuit.told.get()?;
         match end(&mut watched.told(), TOLD).await {
@@ -255,14 +253,13 @@ impl Client for OwnTor {
     }
 }
 
-/// Why a stream has ended, if tor tells within this time.
+/// Why a stream ended, if tor reports it within `time`.
 async fn end(told: &mut watch::Receiver<Told>, time: Duration) -> Option<End> {
     let ended = timeout(time, told.wait_for(|told| told.end.is_some())).await;
     ended.ok()?.ok()?.end.clone()
 }
 
-/// Why a stream could not be opened: by the reply of the SocksPort, and by what tor tells of the
-/// stream.
+/// The fault of a stream that could not be opened, by the SocksPort's reply and tor's events.
 fn not_open(code: u8, end: Option<End>, host: &str) -> Fault {
     if let Some((says, whose)) = extended(code) {
         return Fault::of(whose, format!("{says} (SOCKS reply {code:02X})"));
@@ -287,7 +284,7 @@ fn not_open(code: u8, end: Option<End>, host: &str) -> Fault {
     }
 }
 
-/// What tor's own SOCKS replies about onion services say (socks-extensions, ExtendedErrors).
+/// Meaning of tor's SOCKS replies for onion services (socks-extensions, ExtendedErrors).
 fn extended(code: u8) -> Option<(&'static str, Whose)> {
     Some(match code {
         0xF0 => ("onion service descriptor not found", Whose::Target),
@@ -311,8 +308,8 @@ mod tests {
 
     use super::*;
 
-    /// The control socket of a tor in a directory: each connection tells another SocksPort, and is closed after SETEVENTS, or
-    /// at RESETCONF.
+    /// A control socket of a tor: each connection reports another SocksPort, and is closed after
+    /// SETEVENTS or at RESETCONF.
     fn restarting_tor<const N: usize>(dir: &Path, ports: [u16; N]) -> JoinHandle<()> {
         fs::write(dir.join("torrc"), "SocksPort 1\n").expect("a torrc");
         let listener = UnixListener::bind(dir.join("control")).expect("a socket");
@@ -339,7 +336,7 @@ mod tests {
         })
     }
 
-    /// Waits until the control connection of a tor is closed.
+    /// Waits until tor's control connection is closed.
     fn await_loss(tor: &OwnTor) {
         while !tor.reached.lock().expect("a tor").watcher.is_lost() {
             thread::sleep(Duration::from_millis(1));

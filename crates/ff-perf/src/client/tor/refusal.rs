@@ -1,9 +1,9 @@
-//! What an exit says to a probe, as tor tells of the probe's stream.
+//! Exits' answers to probes, by tor's events on the probe's stream.
 //!
-//! An exit that refuses by its policy says which address it refuses, and tor looks at that. Another
-//! address than the one that was asked for it tells by REMAP, before the refusal; of one that
-//! cannot be, it says that the exit broke the protocol, and not what the exit said. With
-//! [`OPTION`], which tor insists on in the Internet's network, all of 127.0.0.0/8 cannot be.
+//! An exit that refuses by its policy names the address that it refuses, and tor checks that. If it
+//! is not the requested address, tor reports it by REMAP before the refusal. If it is an address
+//! that tor does not accept, tor reports a protocol violation instead of the exit's answer. With
+//! [`OPTION`], which tor requires in the public network, it accepts none of 127.0.0.0/8.
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -16,12 +16,11 @@ use super::table::StreamState;
 
 use crate::client::{Answer, Fault};
 
-/// The option by which tor believes no exit that says an address of a network of one's own.
+/// Option by which tor rejects exits' answers with private addresses.
 const OPTION: &str = "ClientDNSRejectInternalAddresses";
 
-/// Whether [`OPTION`] is set, or may be. Then tor takes an honest refusal for a breach of the
-/// protocol, and nobody can tell it from a false one, nor from that of an exit that connects and
-/// says so.
+/// Whether [`OPTION`] is, or may be, set. Then tor reports an honest refusal as a protocol
+/// violation, which cannot be told from a false one, nor from an exit that connects and says so.
 #[derive(Clone, Debug)]
 pub(super) struct RejectsInternal(Arc<AtomicBool>);
 
@@ -29,7 +28,7 @@ impl RejectsInternal {
     /// Asks tor.
     ///
     /// # Errors
-    /// What tor says.
+    /// tor's message.
     pub(super) fn ask(control: &mut Control) -> ff_lab::Result<Self> {
         let rejects = Self(Arc::new(AtomicBool::new(true)));
         rejects.look(control).map(|()| rejects)
@@ -38,21 +37,20 @@ impl RejectsInternal {
     /// Asks tor again.
     ///
     /// # Errors
-    /// What tor says.
+    /// tor's message.
     pub(super) fn look(&self, control: &mut Control) -> ff_lab::Result<()> {
         let value = control.getconf(OPTION)?;
         self.0.store(value.as_deref() != Some("0"), Ordering::Relaxed);
         Ok(())
     }
 
-    /// It may have been set since.
+    /// Assumes that the option may have been set.
     pub(super) fn forget(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
 }
 
-/// Waits for the refusal of a stream to this address; `destroyed` is why its circuit has ended, if
-/// it has.
+/// Waits for the refusal of a stream to this address; `destroyed` returns why its circuit ended.
 pub(super) async fn wait(
     news: &mut News,
     address: Ipv4Addr,
@@ -62,10 +60,10 @@ pub(super) async fn wait(
     let (mut sent, mut said) = (None, None);
     loop {
         match news.next().await? {
-            // Twice if tor had put it there before us.
+            // Sent twice if tor had attached it before us.
             (_, StreamState::Sent(on)) if sent.is_some() => return Err(astray(&on)),
             (at, StreamState::Sent(_)) => sent = Some(at),
-            // What it is called before the exit has been asked, the exit has not said.
+            // A name before the exit was asked does not come from the exit.
             (_, StreamState::Renamed { to, .. }) => said = sent.map(|_| to),
             (_, StreamState::Connected(_)) => {
                 return Err(Fault::relay(format!("the exit accepted {address}")));
@@ -73,7 +71,7 @@ pub(super) async fn wait(
             (at, StreamState::Ended { reason, by_exit, .. }) => {
                 let sent = sent.ok_or_else(|| Fault::client(format!("never sent: {reason}")))?;
                 check(address, said)?;
-                // tor says so of an answer.
+                // With the option set, an answer of the exit.
                 if !by_exit && (reason != "torprotocol" || !rejects.0.load(Ordering::Relaxed)) {
                     return Err(by_tor(reason, destroyed, || false_address(address)));
                 }
@@ -85,7 +83,7 @@ pub(super) async fn wait(
     }
 }
 
-/// Whether a refusal may be one of this address, by what it is called since it was sent.
+/// Checks that a refusal may be for this address, by the stream's name since it was sent.
 fn check(address: Ipv4Addr, said: Option<String>) -> Result<(), Fault> {
     match said.filter(|said| *said != address.to_string()) {
         Some(said) => {
@@ -108,8 +106,7 @@ mod tests {
 
     const ASKED: Ipv4Addr = Ipv4Addr::new(127, 3, 2, 1);
 
-    /// What comes of these events of a stream to it, in the words of a real tor; the last two are 5
-    /// ms apart.
+    /// Result of these events of a stream, in the words of a real tor; the last two are 5 ms apart.
     async fn of(events: &[&str], rejects_internal: bool) -> Result<Answer, Fault> {
         let table = Arc::new(Table::default());
         let source = "127.0.0.1:5".parse().expect("an address");
@@ -124,7 +121,7 @@ mod tests {
         wait(&mut news, ASKED, &rejects, || Fault::circuit("destroyed")).await
     }
 
-    /// The exit has been asked.
+    /// The exit was asked.
     const SENT: &str = "4 SENTCONNECT 7 127.3.2.1:1";
 
     #[tokio::test]
@@ -132,11 +129,10 @@ mod tests {
         for (reason, expected) in [
             ("EXITPOLICY", "exitpolicy"),
             ("CONNECTREFUSED", "connectrefused"),
-            // The reason that a tor exit gives for a refused connection depends on earlier failures
-            // there.
+            // A tor exit's reason for a refused connection depends on its earlier failures.
             ("INTERNAL", "internal"),
             ("TORPROTOCOL", "torprotocol"),
-            // So tor writes a reason of 200 that it does not know, with a mark of its own: 512.
+            // tor's text for a reason of 200 that it does not know, with its own flag 512.
             (" UNKNOWN_712", "200"),
         ] {
             let refused = format!("4 DETACHED 7 127.3.2.1:1 REASON=END REMOTE_REASON={reason}");
@@ -163,7 +159,7 @@ mod tests {
         let fault = of(&[SENT, renamed, refused], true).await.expect_err("a lie");
         let said = "the exit refused 127.3.2.1 with a false address, 198.51.100.7";
         assert_eq!((fault.reason.as_str(), fault.whose), (said, Whose::Relay));
-        // A name that tor itself had for it before does not come from an exit.
+        // A name that tor cached before does not come from the exit.
         let renamed = "4 REMAP 0 198.51.100.7:1 SOURCE=CACHE";
         assert!(of(&[renamed, SENT, refused], true).await.is_ok());
     }

@@ -1,4 +1,4 @@
-//! A stream through a SocksPort, and what tor tells of it.
+//! A stream through a SocksPort, with tor's events.
 
 use std::fmt::Display;
 use std::io;
@@ -14,26 +14,25 @@ use super::TorCircuit;
 use super::table::{Slot, StreamState};
 use crate::client::{Fault, by_exit};
 
-/// How long after its socket tor may tell why a stream has ended.
+/// Longest wait, after a stream's end, for tor's reason.
 pub(super) const TOLD: Duration = Duration::from_secs(5);
 
-/// The events of a stream that belongs on a circuit.
+/// Events of a stream that belongs on a given circuit.
 pub(super) struct News {
-    /// Where it comes.
     slot: Slot<StreamState>,
     circuit: String,
 }
 
 impl News {
-    /// Of a stream that belongs on this circuit.
+    /// Events of a stream that belongs on this circuit.
     pub(super) fn of(slot: Slot<StreamState>, circuit: &str) -> Self {
         Self { slot, circuit: circuit.to_owned() }
     }
 
-    /// The next one, and when it came.
+    /// Next event, with its time.
     ///
     /// # Errors
-    /// When no more come, and when the stream is on another circuit, which must not be measured.
+    /// If no more come, or the stream is on another circuit, which must not be measured.
     pub(super) async fn next(&mut self) -> Result<(Instant, StreamState), Fault> {
         let (at, state) = self.slot.next().await?;
         match state.circuit().filter(|circuit| *circuit != self.circuit) {
@@ -42,7 +41,7 @@ impl News {
         }
     }
 
-    /// Why the stream ends, and whether its exit has said so, or tor itself.
+    /// Why the stream ended, and whether its exit ended it, not tor.
     ///
     /// # Errors
     /// As [`Self::next`].
@@ -55,21 +54,21 @@ impl News {
     }
 }
 
-/// A stream that is connected.
+/// A connected stream.
 pub struct Stream {
-    /// Events of it; dropped before the socket, whose port another one may have then.
+    /// Dropped before the socket, whose port another stream may then have.
     news: News,
-    /// To the SocksPort.
+    /// Connection to the SocksPort.
     socket: TcpStream,
 }
 
 impl Stream {
-    /// Of a socket on which nothing has come yet.
+    /// A stream on which nothing has been received.
     pub(super) const fn new(socket: TcpStream, news: News) -> Self {
         Self { news, socket }
     }
 
-    /// Why it has ended, which was on this circuit, if it was not the target that has ended it.
+    /// Why the stream on this circuit ended; `None` if the target ended it.
     pub(super) async fn lost(&mut self, circuit: &TorCircuit) -> Option<Fault> {
         match timeout(TOLD, self.news.end()).await {
             Ok(Ok((reason, true))) => by_exit(reason),
@@ -111,9 +110,9 @@ impl AsyncWrite for Stream {
     }
 }
 
-/// A circuit that has ended: a relay says so, or tor itself. A relay may give any reason; tor has
-/// some of its own, which no relay has brought about, and one that may be an error of its own or a
-/// cell that no hop's key fits, which any relay of the circuit may have spoilt.
+/// The fault of a circuit that a relay or tor ended. A relay may give any reason. Some of tor's own
+/// reasons have no relay as cause. `internal` may be an error of tor, or a cell that no hop's key
+/// decrypts, which any relay of the circuit may have corrupted.
 pub(super) fn ended(reason: String, by_relay: bool) -> Fault {
     match reason.as_str() {
         _ if by_relay => Fault::circuit(reason),
@@ -126,8 +125,8 @@ pub(super) fn ended(reason: String, by_relay: bool) -> Fault {
     }
 }
 
-/// A stream that tor itself has ended, after it was sent. `destroyed` is why its circuit has ended,
-/// `breach` what the exit has done, if one of these was it.
+/// The fault of a stream that tor ended after it was sent. `destroyed` returns why its circuit
+/// ended, `breach` the exit's violation, if one of these is the cause.
 pub(super) fn by_tor(
     reason: String,
     destroyed: impl FnOnce() -> Fault,
@@ -141,12 +140,12 @@ pub(super) fn by_tor(
     }
 }
 
-/// What an exit has done that tor does not believe when it is to connect to a host.
+/// Text on an exit that answers a connect request with an address that tor does not accept.
 pub(super) fn false_address(host: impl Display) -> String {
     format!("the exit answered for {host} with a false address, or with none")
 }
 
-/// tor has put a stream on a circuit itself.
+/// The fault if tor attached a stream to a circuit itself.
 pub(super) fn astray(circuit: &str) -> Fault {
     Fault::client(format!(
         "tor attached the stream to its circuit {circuit} itself: did it get SIGHUP or other options?"

@@ -1,4 +1,4 @@
-//! The waiters for tor's events.
+//! Waiters for tor's events.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::net::SocketAddr;
@@ -9,54 +9,52 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use crate::client::Fault;
 
-/// How many events of circuits are kept that nobody knows yet: a new circuit's number comes after
-/// its first events.
+/// Events kept of circuits that are not registered yet: a new circuit's id is known only after its
+/// first events.
 const EARLY: usize = 256;
 
-/// The state of a circuit, by tor's events.
+/// State of a circuit, by tor's events.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) enum CircuitState {
-    /// This number of hops is complete.
+    /// Number of complete hops.
     Hops(usize),
-    /// It can be used.
+    /// Ready for use.
     Built,
     Ended {
-        /// Why.
         reason: String,
-        /// Whether a relay has said so, and not tor itself.
+        /// Whether a relay ended it, not tor.
         by_relay: bool,
     },
 }
 
-/// The state of a stream, by tor's events.
+/// State of a stream, by tor's events.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) enum StreamState {
-    /// It wants a circuit; its number.
+    /// It waits for a circuit; with its id.
     New(String),
-    /// The exit of this circuit has been asked for it.
+    /// The request was sent to the exit of this circuit.
     Sent(String),
-    /// It is to another address than it was.
+    /// Its address has changed.
     Renamed {
-        /// The circuit; `0` if it has none.
+        /// Circuit; `0` if it has none.
         circuit: String,
-        /// The address.
+        /// New address.
         to: String,
     },
-    /// The exit of this circuit says that it is connected.
+    /// The exit of this circuit reports it as connected.
     Connected(String),
     /// It has ended, or left its circuit.
     Ended {
-        /// The circuit; `0` if it had none.
+        /// Circuit; `0` if it had none.
         circuit: String,
-        /// Why.
         reason: String,
-        /// Whether the exit has said so, and not tor itself.
+        /// Whether the exit ended it, not tor.
         by_exit: bool,
     },
 }
 
 impl StreamState {
-    /// The circuit that the stream is on, or was.
+    /// Present or last circuit.
     pub(super) fn circuit(&self) -> Option<&str> {
         match self {
             Self::New(_) => None,
@@ -68,45 +66,45 @@ impl StreamState {
     }
 }
 
-/// The known state of a link.
+/// State of a link.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Link {
     pub(super) is_open: bool,
-    /// When it was opened, if that was since the circuit began.
+    /// When it was opened, if after the circuit began.
     pub(super) opened: Option<Instant>,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Table(Mutex<Waiting>);
 
-/// As above.
+/// Content of the [`Table`].
 #[derive(Debug, Default)]
 struct Waiting {
-    /// Circuits by number.
+    /// Circuits by id.
     circuits: HashMap<String, UnboundedSender<(Instant, CircuitState)>>,
-    /// Events of circuits that are not known yet.
+    /// Events of unregistered circuits.
     early: VecDeque<(String, Instant, CircuitState)>,
-    /// Streams that have no number yet, by where they come from.
+    /// Streams without an id yet, by source address.
     sources: HashMap<SocketAddr, UnboundedSender<(Instant, StreamState)>>,
-    /// Streams by number.
+    /// Streams by id.
     streams: HashMap<String, UnboundedSender<(Instant, StreamState)>>,
-    /// Connections by relay that are open, and when the last one was opened.
+    /// Open connections by relay, and when the last one was opened.
     links: HashMap<String, (HashSet<String>, Option<Instant>)>,
-    /// Why nothing more is told.
+    /// Why no more events come.
     lost: Option<String>,
 }
 
-/// Where news come.
+/// Receives events of one circuit or stream.
 pub(super) struct Slot<T> {
     news: UnboundedReceiver<(Instant, T)>,
-    /// Where this is known, to tell of the reason if there are no more.
+    /// Has the reason if no more events come.
     table: Arc<Table>,
-    /// The source address, to be forgotten with it.
+    /// Source address, removed from the table with this.
     source: Option<SocketAddr>,
 }
 
 impl<T> Slot<T> {
-    /// The next one, and when it came.
+    /// Next event, with its time.
     pub(super) async fn next(&mut self) -> Result<(Instant, T), Fault> {
         let lost = || {
             let lost = self.table.lock().lost.clone();
@@ -117,7 +115,7 @@ impl<T> Slot<T> {
         self.news.recv().await.ok_or_else(lost)
     }
 
-    /// The next one that has come already.
+    /// Next event that has already arrived.
     pub(super) fn next_now(&mut self) -> Option<T> {
         self.news.try_recv().ok().map(|(_, news)| news)
     }
@@ -132,7 +130,7 @@ impl<T> Drop for Slot<T> {
 }
 
 impl Table {
-    /// From now on, what is told of this circuit comes to a slot.
+    /// Registers a waiter for this circuit.
     pub(super) fn expect_circuit(self: &Arc<Self>, id: &str) -> Slot<CircuitState> {
         let (sender, news) = unbounded_channel();
         let mut waiting = self.lock();
@@ -148,7 +146,7 @@ impl Table {
         Slot { news, table: Arc::clone(self), source: None }
     }
 
-    /// From now on, what is told of the stream from this address comes to a slot.
+    /// Registers a waiter for the stream from this source address.
     pub(super) fn expect_stream(self: &Arc<Self>, source: SocketAddr) -> Slot<StreamState> {
         let (sender, news) = unbounded_channel();
         let mut waiting = self.lock();
@@ -158,16 +156,16 @@ impl Table {
         Slot { news, table: Arc::clone(self), source: Some(source) }
     }
 
-    /// This circuit has no waiters from now on.
+    /// Removes the waiter for this circuit.
     pub(super) fn forget_circuit(&self, id: &str) {
         self.lock().circuits.remove(id);
     }
 
-    /// Something is told of a circuit.
+    /// Passes on a circuit's state.
     pub(super) fn circuit(&self, id: &str, at: Instant, state: CircuitState) {
         let mut waiting = self.lock();
         if let Some(sender) = waiting.circuits.get(id) {
-            // A receiver that is gone has given up.
+            // A dropped receiver has given up.
             let _ = sender.send((at, state));
             return;
         }
@@ -177,7 +175,7 @@ impl Table {
         }
     }
 
-    /// There is a new stream.
+    /// Registers a new stream's id.
     pub(super) fn new_stream(&self, id: &str, source: SocketAddr, at: Instant) {
         let mut waiting = self.lock();
         if let Some(sender) = waiting.sources.remove(&source) {
@@ -186,7 +184,7 @@ impl Table {
         }
     }
 
-    /// Something is told of a stream.
+    /// Passes on a stream's state.
     pub(super) fn stream(&self, id: &str, at: Instant, state: StreamState) {
         let mut waiting = self.lock();
         let has_ended = matches!(state, StreamState::Ended { .. });
@@ -198,12 +196,12 @@ impl Table {
         }
     }
 
-    /// A link to a relay is asked for.
+    /// Records that a link to a relay is being opened.
     pub(super) fn link_begins(&self, id: &str) {
         self.lock().links.entry(id.to_owned()).or_default();
     }
 
-    /// A connection to a relay is open now.
+    /// Records an opened connection to a relay.
     pub(super) fn link_opens(&self, id: &str, connection: &str, at: Instant) {
         let mut waiting = self.lock();
         let (open, opened) = waiting.links.entry(id.to_owned()).or_default();
@@ -211,12 +209,12 @@ impl Table {
         *opened = Some(at);
     }
 
-    /// It is not any more.
+    /// Records a closed connection to a relay.
     pub(super) fn link_closes(&self, id: &str, connection: &str) {
         self.lock().links.entry(id.to_owned()).or_default().0.remove(connection);
     }
 
-    /// What is known of a relay's link; one of which nothing was told was open before.
+    /// State of a relay's link; without events it was open before.
     pub(super) fn link(&self, id: &str, began: Instant) -> Link {
         match self.lock().links.get(id) {
             Some((open, _)) if open.is_empty() => Link::default(),
@@ -225,7 +223,7 @@ impl Table {
         }
     }
 
-    /// Nothing more is told, for this reason.
+    /// Ends all waits, for this reason.
     pub(super) fn lost(&self, reason: &str) {
         let mut waiting = self.lock();
         *waiting = Waiting { lost: Some(reason.to_owned()), ..Waiting::default() };

@@ -1,4 +1,4 @@
-//! Drawn paths, for which no formula exists.
+//! Means over drawn paths, where no formula exists.
 
 use std::collections::HashMap;
 
@@ -14,13 +14,12 @@ use rand_chacha::ChaCha12Rng;
 use crate::cli::paths::PORT;
 
 pub(super) struct DrawnPaths {
-    /// By these rules.
     paths: Paths,
     /// Capacities of the relays, in kB/s.
     capacities: Vec<f64>,
 }
 
-/// The choice for a consensus: as `ff-perf paths` draws.
+/// Rules for a consensus, as in `ff-perf paths`.
 pub(super) fn choice() -> Result<Choice, NoLengths> {
     Choice::of_clients(PORT, false)
 }
@@ -39,8 +38,7 @@ impl DrawnPaths {
         Self::of(all, &network, &factors)
     }
 
-    /// As Tor's clients do, of a consensus; of what has flags and weights alone, as far as these
-    /// tell.
+    /// As Tor's clients do, from a consensus; without one, as far as flags and weights allow.
     pub(super) fn by_tor(all: &Capacities, pool: Option<&Pool>) -> Result<Self> {
         if let Some(pool) = pool {
             return Self::by_pool(all, pool);
@@ -51,15 +49,14 @@ impl DrawnPaths {
         Ok(Self::of(all, network, &Factors::of(network, &weights)))
     }
 
-    /// By these factors.
+    /// With these bandwidth-weights.
     fn of(all: &Capacities, network: &Network, factors: &Factors) -> Self {
         let weights: Vec<f64> = all.relays.iter().map(|relay| relay.weight).collect();
         let capacities = all.relays.iter().map(|relay| relay.kbytes_per_sec).collect();
         Self { paths: Paths::new(network, &weights, factors), capacities }
     }
 
-    /// For all relays known from a consensus; a relay without a capacity does not run, and is not
-    /// drawn.
+    /// From all relays of a consensus; a relay without a capacity counts as not running.
     fn by_pool(all: &Capacities, pool: &Pool) -> Result<Self> {
         let known: HashMap<&str, f64> =
             all.relays.iter().map(|one| (one.id.as_str(), one.kbytes_per_sec)).collect();
@@ -71,7 +68,7 @@ impl DrawnPaths {
         Ok(Self { paths: drawn(pool, &choice()?), capacities })
     }
 
-    /// The mean of paths of a length.
+    /// Mean over drawn paths of a length.
     pub(super) fn sampled(
         &self,
         samples: u64,

@@ -1,4 +1,4 @@
-//! Formulas 1 and 2: what TCP carries over links, and over a path of them.
+//! Formulas 1 and 2: throughput of TCP over links, and over a path of them.
 
 use std::fmt::Write as _;
 use std::process::ExitCode;
@@ -12,30 +12,29 @@ use crate::run::print;
 
 #[derive(Debug, Serialize)]
 struct Found {
-    /// The version of this document.
+    /// Version of this document.
     schema: u32,
     links: Vec<Row>,
-    /// The most that a path of all of them carries.
+    /// Greatest throughput of a path of all links.
     path_kbytes_per_sec: f64,
 }
 
 /// A link.
 #[derive(Debug, Serialize)]
 struct Row {
-    /// Its round trip.
     rtt_ms: f64,
-    /// The share of packets that are lost.
+    /// Share of lost packets.
     loss: f64,
-    /// What a packet carries.
+    /// Payload of a packet.
     packet_bytes: f64,
-    /// The most that it carries.
+    /// Greatest throughput.
     kbytes_per_sec: f64,
 }
 
-/// Computes and prints it.
+/// Computes and prints the throughput of links.
 ///
 /// # Errors
-/// When it cannot be printed.
+/// If it cannot be printed.
 pub(super) fn run(args: &BoundArgs) -> Result<ExitCode> {
     let row = |&TcpLink { rtt_ms, loss, packet_bytes }: &TcpLink| {
         let kbytes_per_sec = tcp_bytes_per_sec(packet_bytes, rtt_ms / 1e3, loss) / 1e3;
@@ -47,7 +46,6 @@ pub(super) fn run(args: &BoundArgs) -> Result<ExitCode> {
     print(args.json, &found, text)
 }
 
-/// A table for people.
 fn text(found: &Found) -> String {
     let mut text = format!("{:>10} {:>8} {:>8} {:>12}\n", "RTT, ms", "loss", "bytes", "TCP, kB/s");
     for link in &found.links {

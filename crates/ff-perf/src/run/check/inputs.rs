@@ -1,4 +1,4 @@
-//! What `check` is told: which relays, what they were measured at, how busy they say they are.
+//! Inputs of `check`: relays, their measured capacities, and the load that they report.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -13,19 +13,18 @@ use ff_report::input::Inputs;
 
 use crate::cli::check::CheckArgs;
 
-/// The longest text that is read, in bytes: a month of extra-info documents has 700 MB.
+/// Longest text read, in bytes; a month of extra-info documents has 700 MB.
 const MOST_BYTES: u64 = 1 << 30;
 
-/// The known facts of all relays of a network.
+/// Known facts of a network's relays.
 pub(super) struct Told {
-    /// The relays that are checked, by their places in the network.
+    /// Relays to check, by index in the network.
     pub(super) checked: Vec<usize>,
-    /// The known facts of relays, by their places in the network.
+    /// Known facts by index in the network.
     known: HashMap<usize, Known>,
 }
 
 impl Told {
-    /// Reads it.
     pub(super) fn read(args: &CheckArgs, network: &CircuitNetwork) -> Result<Self> {
         let rates = match &args.histories {
             Some(path) => {
@@ -69,7 +68,7 @@ impl Told {
     }
 }
 
-/// The relays of a list, or of a file that has one.
+/// Relays of a list, or of a file with a list.
 fn relays(list: &str, network: &CircuitNetwork) -> Result<Vec<usize>> {
     let (name, text) = if Path::new(list).is_file() {
         let text = read_file(Path::new(list), MOST_BYTES).with_context(|| list.to_owned())?;
@@ -80,9 +79,8 @@ fn relays(list: &str, network: &CircuitNetwork) -> Result<Vec<usize>> {
     Ok(file::list(&name, &text, |id| network.find(id))?)
 }
 
-/// The part of a capacity that is in use, from 0 to 1; both are in bytes a second. Who can carry
-/// nothing has none in use: a part of nothing would be no number, and nobody's path would be held
-/// against it.
+/// Share of a capacity in use, from 0 to 1; both in bytes per second. Without capacity it is 0: a
+/// ratio would not be a number, and no path could be judged by it.
 fn busy(rate: f64, capacity: f64) -> f64 {
     if capacity > 0.0 { (rate / capacity).clamp(0.0, 1.0) } else { 0.0 }
 }

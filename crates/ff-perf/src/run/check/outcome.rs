@@ -1,11 +1,11 @@
-//! What came of a download, as far as the relay that is looked at is concerned.
+//! Outcome of a download for the relay that is checked.
 
 use std::time::Duration;
 
 use ff_circuits::check::Outcome;
 use ff_circuits::record::{CircuitRecord, Stage, Whose};
 
-/// How long a round trip of the circuit took: the last hop's answer came all the way.
+/// Round trip of the whole circuit: the time of the last hop's answer.
 pub(super) fn trip_secs(circuit: &CircuitRecord) -> Option<f64> {
     let is_whole = circuit.hops_us.len() == circuit.path.len();
     match circuit.hops_us[..] {
@@ -14,27 +14,26 @@ pub(super) fn trip_secs(circuit: &CircuitRecord) -> Option<f64> {
     }
 }
 
-/// How long a circuit that has failed was downloaded over: since it stood.
+/// Time that a failed circuit had for the download, since it was built.
 fn download_time(circuit: &CircuitRecord) -> Duration {
     let stood_us = circuit.build_us().unwrap_or(circuit.ended_us);
     Duration::from_micros(circuit.ended_us.saturating_sub(stood_us))
 }
 
-/// The outcome of a circuit for its relay at the place `at`; `size` bytes were to come over it in
-/// this time.
+/// Outcome of a circuit for its relay at index `at`, with a download of `size` bytes and a limit of
+/// `time`.
 pub(super) fn outcome(circuit: &CircuitRecord, at: usize, size: u64, time: Duration) -> Outcome {
     let whole = circuit.download.as_ref().and_then(|download| Some((download.bytes, download.us?)));
     if let Some((bytes, us)) = whole {
-        // The first byte's time counts, too: a relay that lets clients wait starves them.
+        // Includes the time to the first byte: a relay that makes clients wait starves them.
         return Outcome::Arrived(bytes as f64 * 1e6 / us.max(1) as f64);
     }
     let Some(failure) = &circuit.failure else { return Outcome::FailedElsewhere };
     match (failure.stage, failure.whose) {
         (_, Whose::Client) => Outcome::FailedElsewhere,
         (Stage::Link | Stage::Build, _) => {
-            // It has not answered, or the next one has not, which it was to ask. What was to build
-            // a hop further along, and the answer, went through it and through others, and
-            // counts as what never came.
+            // The relay did not answer, or the next relay, which it was to ask, did not. If a later
+            // hop failed, cells passed through this relay and others, which counts as no arrival.
             match failure.hop.and_then(|hop| usize::from(hop).checked_sub(at + 1)) {
                 None => Outcome::FailedElsewhere,
                 Some(0 | 1) => Outcome::FailedHere,
@@ -44,9 +43,8 @@ pub(super) fn outcome(circuit: &CircuitRecord, at: usize, size: u64, time: Durat
         (_, Whose::Unknown) if download_time(circuit) >= time => {
             Outcome::TimedOut(size as f64 / time.as_secs_f64())
         }
-        // On a circuit that stands any of its relays may have been it, so it counts against the one
-        // that is looked at: the others come to as much through everybody. So it is with an exit
-        // that says that the target is it.
+        // On an open circuit any relay may be the cause, so it counts against the checked relay;
+        // the others get as much through all relays. The same for an exit that blames the target.
         (_, Whose::Target | Whose::Unknown) => Outcome::NeverCame,
         (_, Whose::Relay) => match failure.hop {
             Some(hop) if usize::from(hop) != at + 1 => Outcome::FailedElsewhere,
@@ -68,7 +66,7 @@ mod tests {
         serde_json::from_str(&line).expect("a circuit")
     }
 
-    /// What came of a circuit over which 6 MB were to come in two minutes.
+    /// Outcome of a circuit for a download of 6 MB in two minutes.
     fn of(circuit: &CircuitRecord, at: usize) -> Outcome {
         outcome(circuit, at, 6_000_000, Duration::from_secs(120))
     }
@@ -80,7 +78,7 @@ mod tests {
             ("build", 3, 1, Outcome::FailedHere),
             ("build", 1, 1, Outcome::FailedElsewhere),
             ("build", 2, 0, Outcome::FailedHere),
-            // A guard has the cells that ask another one for a hop.
+            // A guard gets the cells that ask another relay for a hop.
             ("build", 3, 0, Outcome::NeverCame),
             ("build", 2, 2, Outcome::FailedElsewhere),
             ("link", 1, 0, Outcome::FailedHere),

@@ -1,4 +1,4 @@
-//! The downloads of `check`: when, through whom, and what came of them.
+//! Downloads of `check`: times, paths and outcomes.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -28,28 +28,26 @@ use crate::signals::Signals;
 use crate::store::Store;
 use crate::target::StreamTarget;
 
-/// How long a circuit may take to be built.
+/// Time limit of building a circuit.
 const BUILD_TIME: Duration = Duration::from_secs(60);
 
-/// This number of downloads that fail in a row, through as many relays of the list, is not a fault
-/// of the relays.
+/// This many failed downloads in a row, through at least [`DEAD_RELAYS`] relays of the list, are
+/// not the relays' fault.
 const DEAD_DOWNLOADS: usize = 20;
-/// As above.
+/// See [`DEAD_DOWNLOADS`].
 const DEAD_RELAYS: usize = 3;
 
 /// Draws times and paths.
 pub(super) struct Drawer {
-    /// By which all of it is drawn.
     seed: u64,
-    /// What draws.
     rng: ChaCha20Rng,
-    /// The relays that are drawn, as clients do.
+    /// Draws paths as clients do.
     paths: Through,
 }
 
 impl Drawer {
-    /// Of paths through these relays of a network, for streams to a port. Relays of a private network may be of one
-    /// subnet, and its weights are young.
+    /// Draws paths through these relays of a network, for streams to a port. In a private network
+    /// relays may share a subnet, and weights are young.
     pub(super) fn new(
         network: &CircuitNetwork,
         checked: &[usize],
@@ -65,55 +63,47 @@ impl Drawer {
         Ok(Self { seed, rng, paths })
     }
 
-    /// By which all is drawn.
     pub(super) const fn seed(&self) -> u64 {
         self.seed
     }
 
-    /// A path through a relay, none of whose relays is busy; none if there seems to be none.
+    /// A path through a relay, without busy relays; `None` if there seems to be none.
     fn path(&mut self, relay: usize, busy: &HashSet<usize>) -> Option<Vec<usize>> {
         if busy.contains(&relay) { None } else { self.paths.draw_free(relay, busy, &mut self.rng) }
     }
 }
 
-/// What downloads.
+/// Runs the downloads.
 pub(super) struct Probing<'a, C> {
-    /// The options.
     args: &'a CheckArgs,
-    /// The client that builds circuits.
     client: Arc<C>,
-    /// The network's relays.
     relays: Vec<Arc<NetworkRelay>>,
-    /// Who is checked.
+    /// Relays to check.
     told: &'a Told,
-    /// What is downloaded.
     target: StreamTarget,
-    /// Times between two downloads.
     gaps: Gaps,
 }
 
-/// A download that has ended.
+/// A download that has ended: its plan, path and line.
 type Ended = (Planned, Vec<usize>, CircuitRecord);
 
-/// Downloads that have begun.
+/// Downloads in progress.
 struct Running {
-    /// When the run began.
     began: Instant,
-    /// Those that have not ended.
     tasks: JoinSet<Ended>,
-    /// The relays of their paths.
+    /// Relays of their paths.
     busy: HashSet<usize>,
 }
 
 impl Running {
-    /// None yet, of a run that begins now.
+    /// A run that begins now.
     fn new() -> Self {
         Self { began: Instant::now(), tasks: JoinSet::new(), busy: HashSet::new() }
     }
 }
 
 impl<'a, C: Client> Probing<'a, C> {
-    /// Through these relays.
+    /// Prepares downloads through these relays.
     pub(super) fn new(
         args: &'a CheckArgs,
         client: C,
@@ -126,10 +116,10 @@ impl<'a, C: Client> Probing<'a, C> {
         Self { args, client: Arc::new(client), relays, told, target, gaps }
     }
 
-    /// Makes all downloads, and notes what came of each, also if something ends them early.
+    /// Runs all downloads and appends each outcome to `probes`, also if they end early.
     ///
     /// # Errors
-    /// When a signal comes, no path can be drawn, something cannot be kept, or no download has
+    /// If a signal is received, no path can be drawn, a line cannot be stored, or no download has
     /// arrived.
     pub(super) async fn run(
         self,
@@ -166,10 +156,10 @@ impl<'a, C: Client> Probing<'a, C> {
         Ok(())
     }
 
-    /// Begins the next download, if one may begin now and there is room for it.
+    /// Begins the next download, if one is due and there is room for it.
     ///
     /// # Errors
-    /// When no path can be drawn although nobody is busy.
+    /// If no path can be drawn although no relay is busy.
     fn begin(
         &self,
         now: Duration,
@@ -190,7 +180,7 @@ impl<'a, C: Client> Probing<'a, C> {
         Ok(())
     }
 
-    /// How long a download may take.
+    /// Time limit of a download.
     const fn download_time(&self) -> Duration {
         Duration::from_secs(self.args.download_time)
     }
@@ -200,7 +190,7 @@ impl<'a, C: Client> Probing<'a, C> {
         anyhow::anyhow!("stopped by a signal; the measurements so far are in {out}")
     }
 
-    /// That no path can be drawn.
+    /// Error of a relay without a path.
     fn no_path(&self, relay: usize) -> anyhow::Error {
         let relay = &self.relays[self.told.checked[relay]];
         anyhow::anyhow!("no path can be drawn through {} ({})", relay.nick, relay.id)
@@ -241,11 +231,11 @@ impl<'a, C: Client> Probing<'a, C> {
         }
     }
 
-    /// Keeps what came of a download.
+    /// Stores a download and its outcome.
     ///
     /// # Errors
-    /// When it cannot be kept, and when nothing arrives at last; then the last failures are not a
-    /// relay's fault.
+    /// If it cannot be stored, or if no downloads arrive any more; the last failures are then
+    /// removed, as they are not a relay's fault.
     fn keep(
         &self,
         ended: Ended,
@@ -284,13 +274,13 @@ impl<'a, C: Client> Probing<'a, C> {
     }
 }
 
-/// How many downloads have failed since the last one that arrived.
+/// Number of failed downloads since the last that arrived.
 fn failed_last(probes: &[Probe]) -> usize {
     let arrived = |probe: &&Probe| matches!(probe.outcome, Outcome::Arrived(_));
     probes.iter().rev().take_while(|probe| !arrived(probe)).count()
 }
 
-/// Whether a download has arrived.
+/// Whether any download has arrived.
 pub(super) fn any_arrived(probes: &[Probe]) -> bool {
     probes.iter().any(|probe| matches!(probe.outcome, Outcome::Arrived(_)))
 }

@@ -1,4 +1,4 @@
-//! What `check` prints.
+//! Output of `check`.
 
 use std::fmt::Write as _;
 use std::process::ExitCode;
@@ -13,44 +13,39 @@ use super::inputs::Told;
 use crate::cli::check::CheckArgs;
 use crate::run::print as print_results;
 
-/// The shares of clients that the report says the chances of.
+/// Shares of starved clients for which the report gives chances of detection.
 const SHARES: [f64; 3] = [0.05, 0.1, 0.3];
 
-/// The printed report.
+/// The report as printed.
 #[derive(Serialize)]
 struct Report<'a> {
-    /// The version of this document.
+    /// Version of this document.
     schema: u32,
-    /// By which everything was drawn.
+    /// Random seed.
     seed: u64,
-    /// A relay serves if it surely starves less than this share.
+    /// A relay serves if it certainly starves less than this share.
     most: f64,
-    /// Whether the downloads ended before the last one. Those that were under way then are in no
-    /// figure.
+    /// Whether downloads ended before the last one. Downloads in progress then are in no figure.
     ended_early: bool,
     relays: Vec<Row<'a>>,
 }
 
-/// A relay.
+/// A relay as printed.
 #[derive(Serialize)]
 struct Row<'a> {
-    /// Its fingerprint.
     id: &'a str,
-    /// Its nickname.
     nick: &'a str,
-    /// Its measured capacity, in bytes a second.
     capacity_bytes_per_sec: f64,
-    /// The part of it that it says is in use.
+    /// Share of it in use, as the relay reports.
     busy: f64,
-    /// The finding.
     #[serde(flatten)]
     finding: Finding,
-    /// The fingerprint of the other relay whose doing it may be, if it is for that that nothing is
-    /// decided.
+    /// Fingerprint of the other relay that may be the cause, if that is why the result is
+    /// undecided.
     perhaps_of: Option<&'a str>,
 }
 
-/// Prints what was found.
+/// Prints the findings.
 pub(super) fn print(
     args: &CheckArgs,
     network: &CircuitNetwork,
@@ -122,7 +117,7 @@ fn percent(share: f64) -> String {
     format!("{:.1}", share * 100.0)
 }
 
-/// A verdict in words.
+/// Text of a verdict.
 fn verdict(row: &Row<'_>) -> String {
     let finding = &row.finding;
     if let Some(other) = row.perhaps_of {

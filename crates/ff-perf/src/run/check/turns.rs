@@ -1,40 +1,39 @@
-//! Decides which of the planned downloads begins, and when.
+//! Decides which planned download begins next, and when.
 
 use std::collections::{HashSet, VecDeque};
 use std::time::Duration;
 
 use ff_circuits::check::plan::Planned;
 
-/// Downloads that have not begun. All times are since the beginning of the run.
+/// Planned downloads. All times are since the start of the run.
 pub(super) struct Turns {
-    /// The planned downloads, the first one first.
+    /// In order of time.
     planned: VecDeque<Planned>,
-    /// How many have begun.
+    /// Number begun.
     begun: u64,
-    /// The least time between two.
+    /// Least time between two.
     least_gap: Duration,
-    /// When the next one may begin.
+    /// When the next may begin.
     next: Duration,
 }
 
 impl Turns {
-    /// Of these downloads.
     pub(super) fn new(planned: Vec<Planned>, least_gap: Duration) -> Self {
         Self { planned: planned.into(), begun: 0, least_gap, next: Duration::ZERO }
     }
 
-    /// Those that may begin now.
+    /// Downloads that may begin now.
     fn due(&self, now: Duration) -> impl Iterator<Item = &Planned> {
         self.planned.iter().take_while(move |planned| now >= self.next.max(planned.at))
     }
 
-    /// The relay of the first one that may begin now.
+    /// Relay of the first download that may begin now.
     pub(super) fn first(&self, now: Duration) -> Option<usize> {
         self.due(now).next().map(|planned| planned.relay)
     }
 
-    /// Begins the first one that may begin now and through whose relay there is a path: its number,
-    /// itself, and its path. Each relay is asked for once.
+    /// Begins the first download that may begin now and whose relay has a path: its number, plan
+    /// and path. Asks once per relay.
     pub(super) fn begin<P>(
         &mut self,
         now: Duration,
@@ -52,7 +51,7 @@ impl Turns {
         Some((self.begun - 1, planned, path))
     }
 
-    /// When the next one may begin that may not begin now, if there is any.
+    /// When the next download that may not begin now may begin, if there is one.
     pub(super) fn later(&self, now: Duration) -> Option<Duration> {
         self.planned.iter().map(|planned| planned.at.max(self.next)).find(|at| *at > now)
     }
@@ -66,7 +65,7 @@ mod tests {
         Duration::from_secs(secs)
     }
 
-    /// Downloads through relays at these seconds.
+    /// Planned downloads: seconds and relays.
     fn turns(planned: &[(u64, usize)], least_gap: Duration) -> Turns {
         let planned = planned.iter().map(|&(at, relay)| Planned { at: secs(at), relay, size: 1 });
         Turns::new(planned.collect(), least_gap)
@@ -77,7 +76,7 @@ mod tests {
         let mut turns = turns(&[(0, 0), (1, 1), (2, 2), (3, 3), (75, 4)], secs(10));
         let (mut now, mut began) = (secs(0), Vec::new());
         loop {
-            // Until 20 s no relay is free, and three are overdue.
+            // Until 20 s no relay is free, and three downloads are overdue.
             let path = |relay| Some(relay).filter(|_| now == secs(0) || now >= secs(20));
             began.extend(turns.begin(now, path).map(|(number, _, relay)| (number, relay, now)));
             assert!(turns.begin(now, Some).is_none(), "one at a time");
@@ -101,7 +100,7 @@ mod tests {
             });
             (found.map(|(number, planned, ())| (number, planned.relay)), turns.later(secs(now)))
         };
-        // The only other one is not due yet.
+        // The only other download is not due yet.
         assert_eq!(begin(1, 0), (None, Some(secs(2))));
         assert_eq!(begin(2, 0), (Some((0, 1)), Some(secs(3))));
         assert_eq!(begin(3, 0), (None, Some(secs(9))));

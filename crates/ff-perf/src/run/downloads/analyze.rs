@@ -19,7 +19,7 @@ use crate::arms::is_name;
 use crate::cli::downloads::AnalyzeArgs;
 use crate::run::print;
 
-/// The command, as results name it.
+/// Name of the command in results.
 const COMMAND: &str = "downloads analyze";
 
 /// Runs the command.
@@ -57,7 +57,7 @@ pub(super) fn run(args: &AnalyzeArgs) -> Result<ExitCode> {
         let options = args.options.clone();
         folder.finish(&Summary::new(COMMAND, inputs.all(), None, options, &report))?;
     }
-    // Names come from other people's files.
+    // Names come from files of others.
     print(args.json, &report, |report| Visible(&text::text(report)).to_string())
 }
 
@@ -102,7 +102,7 @@ fn write(
     Ok(folder)
 }
 
-/// The records of the inputs that cannot be read.
+/// Unreadable records of the inputs.
 fn skips(sets: &[DownloadSet]) -> Skips {
     let mut skips = Skips::default();
     for DownloadSet { label, downloads } in sets {
@@ -114,7 +114,7 @@ fn skips(sets: &[DownloadSet]) -> Skips {
     skips
 }
 
-/// Failures by reason, as a table.
+/// Table of failures by reason.
 fn failures(report: &DownloadReport) -> Table {
     let mut rows = Rows::default();
     for set in &report.sets {

@@ -1,7 +1,7 @@
 //! The command `downloads export`.
 //!
-//! A day is written at a time. Until all inputs are read, downloads lie in a file for each day, in
-//! a folder below `--out` that goes at the end: 300,000 of them would take gigabytes of memory.
+//! Days are written one at a time. While inputs are read, downloads are kept in one file per day,
+//! in a temporary folder below `--out`: 300,000 of them would take gigabytes of memory.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -56,16 +56,15 @@ pub(super) fn run(args: &ExportArgs) -> Result<ExitCode> {
 
 /// Downloads by the day on which they began, as lines in files.
 struct Days {
-    /// Where the files are.
+    /// Folder of the files.
     dir: TempDir,
-    /// How many downloads each day of UTC, since 1970, has.
+    /// Number of downloads per day of UTC, counted since 1970.
     counts: BTreeMap<u64, usize>,
     /// Downloads without a day.
     undated: u64,
 }
 
 impl Days {
-    /// No days.
     fn new(args: &ExportArgs) -> Result<Self> {
         let dir = tempfile::Builder::new().prefix(".export-").tempdir_in(&args.out);
         let dir =
@@ -95,7 +94,7 @@ impl Days {
         Ok(())
     }
 
-    /// The downloads of a day, in the order in which they were asked for.
+    /// Downloads of a day, in the order of their requests.
     fn of(&self, day: u64) -> Result<Vec<CircuitRecord>> {
         let path = self.dir.path().join(day.to_string());
         let failed = || format!("cannot read {}", path.display());

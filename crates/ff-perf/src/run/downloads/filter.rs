@@ -17,7 +17,7 @@ use serde_json::Value;
 use crate::cli::downloads::FilterArgs;
 use crate::run::show;
 
-/// The end of the names of analysis files that are not packed.
+/// End of the names of uncompressed analysis files.
 const ENDING: &str = "onionperf.analysis.json";
 
 /// Runs the command.
@@ -58,7 +58,7 @@ pub(super) fn run(args: &FilterArgs) -> Result<ExitCode> {
     show(&text)
 }
 
-/// A file with its marks, packed, and how many these are.
+/// A file with its marks, compressed, and the number of marks.
 fn filtered(filter: &CircuitFilter, bytes: Vec<u8>) -> Result<(Vec<u8>, u64), String> {
     let mut analysis: Value = serde_json::from_slice(&python_json::mark(bytes))
         .map_err(|error| format!("this is not JSON: {error}"))?;
@@ -67,7 +67,7 @@ fn filtered(filter: &CircuitFilter, bytes: Vec<u8>) -> Result<(Vec<u8>, u64), St
     Ok((packed.map_err(|error| format!("cannot compress it: {error}"))?, marked))
 }
 
-/// The analysis files among these, and in these folders.
+/// The analysis files among these paths and in these folders.
 fn paths(paths: &[PathBuf]) -> Result<Vec<PathBuf>> {
     let mut all = Vec::new();
     for path in paths {
@@ -84,7 +84,6 @@ fn paths(paths: &[PathBuf]) -> Result<Vec<PathBuf>> {
     Ok(all)
 }
 
-/// Relays of a file.
 fn list(path: Option<&Path>, inputs: &mut Inputs) -> Result<Option<RelayList>> {
     let Some(path) = path else { return Ok(None) };
     let (bytes, path) = (inputs.read(path)?, path.display().to_string());

@@ -1,4 +1,4 @@
-//! `downloads plan`.
+//! The command `downloads plan`.
 
 use std::process::ExitCode;
 
@@ -12,7 +12,7 @@ use crate::run::print;
 /// Computes the traffic of downloads.
 ///
 /// # Errors
-/// When the profile cannot be read.
+/// If the profile cannot be read.
 pub(super) fn run(args: &PlanArgs) -> Result<ExitCode> {
     let link = args.profile.as_deref().map(link).transpose()?;
     let settings = PlanSettings {
@@ -26,7 +26,6 @@ pub(super) fn run(args: &PlanArgs) -> Result<ExitCode> {
     print(args.json, &DownloadPlan::of(&settings), DownloadPlan::text)
 }
 
-/// The link of a profile.
 fn link(name: &str) -> ff_lab::Result<PlanLink> {
     let profile = Profile::find(name)?;
     let rtt = profile.up.delay.base + profile.down.delay.base;

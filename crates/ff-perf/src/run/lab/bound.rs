@@ -1,5 +1,5 @@
-//! `ff-perf lab bound`: the experiments of the throughput bound, section IV, with relays whose
-//! limits are set.
+//! `ff-perf lab bound`: the experiments of the throughput bound, section IV, with relays of known
+//! limits.
 
 mod measure;
 mod queue;
@@ -22,30 +22,29 @@ use self::report::{Length, Means, PathMean, Report, Setting, SlowRelay};
 use crate::cli::lab::LabBoundArgs;
 use crate::run::print;
 
-/// The slowest relay, in bytes a second: the least limit that tor takes.
+/// Limit of the slowest relay in bytes per second: tor's minimum.
 const LEAST_RATE: f64 = 76_800.0;
-/// The fastest limited relay, in bytes a second.
+/// Limit of the fastest limited relay, in bytes per second.
 const MOST_RATE: f64 = 4e6;
-/// How often a relay is measured alone, and a path that stands for all of its kind: the median
-/// counts, because one download now and then meets a relay that is busy with something of its own.
+/// Measurements of a relay alone, and of a single path for its slowest relay. The median counts, as
+/// some download may meet a relay that is busy with its own work.
 const AGAIN: usize = 3;
-/// Time from one consensus to the next; a private network does not have a longer one.
+/// Time between consensuses; the longest in a private network.
 const VOTING_INTERVAL: Duration = Duration::from_secs(1800);
 
-/// How much is done.
+/// Numbers of paths and downloads.
 struct Scale {
-    /// Paths for each length and slowest relay.
+    /// Paths per length and slowest relay.
     paths: usize,
-    /// Long downloads of each.
+    /// Long downloads per path.
     again: usize,
     /// Seconds of a long download.
     secs: u8,
-    /// Downloads of each of figure 6's paths.
+    /// Downloads over each of figure 6's paths.
     slow_runs: usize,
 }
 
 impl Scale {
-    /// The setting of these options.
     fn of(args: &LabBoundArgs) -> Self {
         if args.short {
             return Self { paths: 1, again: AGAIN, secs: 4, slow_runs: 4 };
@@ -68,7 +67,7 @@ pub(super) fn run(args: &LabBoundArgs, ending: &Ending) -> Result<ExitCode> {
     Ok(if report.is_as_published { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Limits, the least first, each greater than the one before by the same factor.
+/// Limits in bytes per second: a geometric sequence, lowest first.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "4 million at most")]
 fn rates(relays: u32) -> Vec<u64> {
     let step = (MOST_RATE / LEAST_RATE).powf(1.0 / f64::from(relays - 1));
@@ -81,7 +80,7 @@ fn start(args: &LabBoundArgs, rates: &[u64], ending: &Ending) -> ff_lab::Result<
     };
     let relays = rates.iter().enumerate().map(limited);
     let builder = Network::builder().exits(1).clients(1).ending(ending);
-    // What relays fetch of the directory comes out of their limits.
+    // Directory requests of relays count against their limits.
     let builder = builder.voting_interval(VOTING_INTERVAL);
     let builder = match &args.tor {
         Some(tor) => builder.tor(tor),
@@ -90,7 +89,6 @@ fn start(args: &LabBoundArgs, rates: &[u64], ending: &Ending) -> ff_lab::Result<
     relays.fold(builder, NetworkBuilder::relay).start()
 }
 
-/// Measures relays and paths.
 fn experiment(
     args: &LabBoundArgs,
     rates: &[u64],
@@ -115,7 +113,7 @@ fn experiment(
     Ok(Report::new(setting, rates, capacities, lengths, slow, bench.done))
 }
 
-/// Which tor the relays are: its version, and where it is.
+/// The relays' tor: version and path.
 fn which_tor(args: &LabBoundArgs, network: &Network) -> Result<String> {
     let version = network.node("exit0").control()?.getinfo("version")?;
     let place =
@@ -123,14 +121,14 @@ fn which_tor(args: &LabBoundArgs, network: &Network) -> Result<String> {
     Ok(format!("tor {version} ({place})"))
 }
 
-/// What each relay carries alone, in bytes a second.
+/// Throughput of each relay alone, in bytes per second.
 fn alone(bench: &mut Bench<'_>) -> Result<Vec<f64>> {
     let job = |relay| Job { what: "alone", path: vec![relay], size: Size::Long };
     let jobs: Vec<_> = (0..bench.relays()).map(job).collect();
     medians(bench, &jobs, AGAIN)
 }
 
-/// Makes each download this number of times; the median of each, in bytes a second.
+/// Repeats each download; the medians in bytes per second.
 fn medians(bench: &mut Bench<'_>, jobs: &[Job], again: usize) -> Result<Vec<f64>> {
     let all: Vec<_> = jobs.iter().flat_map(|job| vec![job.clone(); again]).collect();
     let carried = bench.run(&all)?;
@@ -142,7 +140,7 @@ fn medians(bench: &mut Bench<'_>, jobs: &[Job], again: usize) -> Result<Vec<f64>
 struct Paths(Vec<(usize, Vec<usize>)>);
 
 impl Paths {
-    /// Draws this number of paths for each length and slowest relay.
+    /// Draws `paths` paths per length and slowest relay.
     fn drawn(strata: &Strata, lengths: usize, paths: usize, rng: &mut ChaCha12Rng) -> Self {
         let relays = strata.fastest_first().len();
         let kinds =
@@ -155,13 +153,13 @@ impl Paths {
         Self(drawn)
     }
 
-    /// A download through each.
+    /// A download through each path.
     fn jobs(&self, size: Size) -> Vec<Job> {
         let job = |(_, path): &(usize, Vec<usize>)| Job { what: "path", path: path.clone(), size };
         self.0.iter().map(job).collect()
     }
 
-    /// What those of a length carried.
+    /// Results of paths of a length.
     fn of_length(
         &self,
         strata: &Strata,
@@ -185,7 +183,7 @@ impl Paths {
         Ok(Length { limited_relays: length, uniform, weighted })
     }
 
-    /// The rates of paths of a length, for each relay those that have it as their slowest.
+    /// Rates of paths of a length, by their slowest relay.
     fn by_slowest(&self, relays: usize, length: usize, rates: &[f64]) -> Vec<Vec<f64>> {
         let mut carried = vec![Vec::new(); relays];
         for ((slowest, path), &rate) in self.0.iter().zip(rates) {
@@ -197,7 +195,8 @@ impl Paths {
     }
 }
 
-/// Figure 6: a short path with the slowest relay, in either place, and a longer one of the fastest.
+/// Figure 6: a short path with the slowest relay, at either position, and a longer one of the
+/// fastest.
 fn slow(bench: &mut Bench<'_>, strata: &Strata, runs: usize) -> Result<SlowRelay> {
     let order = strata.fastest_first();
     let (&slowest, fast_path) = (order.last().context("no relay")?, order[..3].to_vec());

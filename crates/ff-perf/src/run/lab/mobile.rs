@@ -27,43 +27,43 @@ use crate::cli::measure::ClientKind;
 use crate::run::print;
 use crate::store::LINES;
 
-/// The host of the source.
+/// Host of the source.
 const WEB: &str = "web";
-/// Authorities and exits (OnionPerf on mobile links, figure 5).
+/// Numbers of authorities and exits (OnionPerf on mobile links, figure 5).
 const AUTHORITIES: usize = 3;
 const EXITS: usize = 5;
-/// How long a download may take, in seconds: 270 cut off most downloads over EDGE in OnionPerf on
-/// mobile links.
+/// Time limit of a download, in seconds; OnionPerf's 270 cut off most downloads over EDGE
+/// (OnionPerf on mobile links).
 const TIMEOUT: &str = "900";
-/// How often to check whether all have ended.
+/// Interval of checks whether all have ended.
 const LOOK: Duration = Duration::from_millis(200);
-/// How often to print progress.
+/// Interval of progress reports.
 const TELL: Duration = Duration::from_secs(15);
 
-/// The results.
+/// Results.
 #[derive(Serialize)]
 struct Found {
-    /// The version of this document.
+    /// Version of this document.
     schema: u32,
-    /// The size of each download, in bytes.
+    /// Size of each download, in bytes.
     size_bytes: u64,
-    /// Computed bytes on the wire for a byte of payload.
+    /// Computed bytes on the wire per byte of payload.
     wire: f64,
     /// Whether the emulator was in time; if not, the run is invalid.
     emulator_is_in_time: bool,
-    /// How late packets left, 99th percentile, in µs.
+    /// 99th percentile of packets' lateness, in µs.
     emulator_late_p99_us: f64,
     rows: Vec<ProfileResult>,
-    /// Violations of the order of OnionPerf on mobile links and of the bounds.
+    /// Violations of the paper's order and of the bounds.
     wrong: Vec<String>,
 }
 
-/// A program that ends when this is dropped.
+/// A program that is killed when this is dropped.
 struct Running(Child);
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // It may have ended already; its lines are in its file.
+        // It may have ended; its lines are in its file.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -110,10 +110,10 @@ pub(super) fn run(args: &LabMobileArgs, ending: &Ending) -> Result<ExitCode> {
     })
 }
 
-/// The name of the host of a profile's client.
+/// Name of the host of a profile's client.
 fn host(client: ClientKind, number: usize) -> String {
     match client {
-        // A tor of the network's own.
+        // A tor of the network.
         ClientKind::Tor => format!("client{number}"),
         ClientKind::Arti => format!("mobile{number}"),
     }
@@ -148,7 +148,7 @@ fn start(args: &LabMobileArgs, profiles: &[Profile], ending: &Ending) -> ff_lab:
     builder.start()
 }
 
-/// Runs this program with these arguments in a host.
+/// Runs this program with these arguments on a host.
 fn program(network: &Network, host: &str, words: &[&str], out: Stdio) -> Result<Running> {
     let program = std::env::current_exe().context("cannot find this program's own file")?;
     let mut command = Command::new(program);
@@ -156,7 +156,7 @@ fn program(network: &Network, host: &str, words: &[&str], out: Stdio) -> Result<
     Ok(Running(network.host(host)?.namespace().spawn(&mut command)?))
 }
 
-/// Starts the source; returns its URL.
+/// Starts the source and returns its URL.
 fn source(network: &Network) -> Result<(Running, String)> {
     let listen = format!("{}:0", network.host(WEB)?.address());
     let mut running = program(network, WEB, &["source", "--listen", &listen], Stdio::piped())?;
@@ -167,7 +167,7 @@ fn source(network: &Network) -> Result<(Running, String)> {
     Ok((running, url.trim().to_owned()))
 }
 
-/// The folders of the clients' lines.
+/// Folders of the clients' lines.
 fn folders(args: &LabMobileArgs, out: &Path) -> Vec<PathBuf> {
     let folder = |(number, profile): (usize, &String)| {
         let file = Path::new(profile).file_stem().unwrap_or_default().to_string_lossy();
@@ -176,12 +176,12 @@ fn folders(args: &LabMobileArgs, out: &Path) -> Vec<PathBuf> {
     args.profiles.iter().enumerate().map(folder).collect()
 }
 
-/// The first that has lines of an earlier run, which would be mixed with those of this one.
+/// The first folder with lines of an earlier run, which would be mixed with this one's.
 fn occupied(args: &LabMobileArgs, out: &Path) -> Option<PathBuf> {
     folders(args, out).into_iter().find(|folder| folder.join(LINES).exists())
 }
 
-/// Has all clients download, each into a folder of its own.
+/// Makes all clients download, each into its own folder.
 fn download(
     args: &LabMobileArgs,
     network: &Network,
@@ -239,7 +239,6 @@ fn wait(running: &mut [Running], folders: &[PathBuf], ending: &Ending) -> Result
     }
 }
 
-/// The lines of a folder.
 fn lines(folder: &Path) -> Result<Vec<CircuitRecord>> {
     let path = folder.join(LINES);
     let text = fs::read_to_string(&path)
@@ -248,7 +247,6 @@ fn lines(folder: &Path) -> Result<Vec<CircuitRecord>> {
     text.lines().map(line).collect()
 }
 
-/// A table.
 fn text(found: &Found) -> String {
     let mut text = format!(
         "{} bytes; times in s, from asking for the stream to the last byte\n{:<12} {:>5} {:>6} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8}\n",

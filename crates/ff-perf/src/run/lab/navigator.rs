@@ -1,5 +1,5 @@
-//! `ff-perf lab navigator`: NavigaTor's measurements, sections 5 and 6, in a network whose true
-//! values are set.
+//! `ff-perf lab navigator`: NavigaTor's measurements, sections 5 and 6, in a network with known
+//! properties.
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
@@ -30,62 +30,61 @@ use serde::Serialize;
 use crate::cli::lab::LabNavigatorArgs;
 use crate::run::print;
 
-/// The slowest and the fastest relay, in bytes a second.
+/// Limits of the slowest and the fastest relay, in bytes per second.
 const RATES: [f64; 2] = [300e3, 8e6];
-/// One relay in this number is short of CPU.
+/// One in this many relays is short of CPU.
 const SHORT_OF_CPU: usize = 8;
-/// The share of a core that such a relay has, in percent.
+/// Share of a core that such a relay has, in percent.
 const CPU_PERCENT: f64 = 5.0;
-/// CPU is given out in slices of this period.
+/// Period of its CPU quota.
 const CPU_PERIOD: Duration = Duration::from_millis(100);
 /// Relays per background download.
 const RELAYS_PER_DOWNLOAD: usize = 4;
-/// The host that measures.
+/// Host that measures.
 const PROBE: &str = "probe";
-/// How many circuits may be there at once. Most of them wait for their download, so that there are
-/// some whose relays are free.
+/// Most circuits at once. Most of them wait for their download, so that the relays of some are
+/// free.
 const IN_FLIGHT: &str = "320";
-/// What is downloaded on some circuits: the paper's 5 MiB would take hours, and of fewer and larger
-/// ones chance alone would say which selection is faster.
+/// Size of downloads. With the paper's 5 MiB they would take hours, and with a few of them chance
+/// would decide which selection is faster.
 const DOWNLOAD: &str = "256KiB";
-/// Circuits per download, in a network of [`USUAL`] relays. A relay is in one download at a time,
-/// each takes three seconds, and so these decide how many circuits a second there are. In a larger
-/// network more go on at once.
+/// Circuits per download in a network of [`USUAL`] relays. A relay is in one download at a time,
+/// and each takes three seconds, so downloads limit the rate of circuits. A larger network has more
+/// of them at once.
 const CIRCUITS_PER_DOWNLOAD: f64 = 16.0;
 /// Relays of a usual network.
 const USUAL: f64 = 24.0;
-/// How many paths are drawn; further circuits repeat them.
+/// Most paths that are drawn; further circuits repeat them.
 const MOST_PATHS: u64 = 100_000;
-/// How often it is looked whether circuits are measured to the end.
+/// Interval of checks whether the circuits are finished.
 const LOOK: Duration = Duration::from_millis(200);
-/// Selections with these shares are replayed, as in NavigaTor.
+/// Shares of replayed selections, as in NavigaTor.
 const SHARES: [f64; 2] = [0.8, 0.5];
 
-/// The result.
+/// Results.
 #[derive(Serialize)]
 struct Found {
-    /// The version of this document.
+    /// Version of this document.
     schema: u32,
-    /// Relays of the network.
+    /// Number of relays.
     relays: u8,
-    /// Where it comes from.
+    /// Random seed.
     seed: u64,
-    /// How long the circuits took, in seconds.
+    /// Duration of the circuits, in seconds.
     circuits_secs: f64,
-    /// Whether the emulator was in time: if not, nothing here counts.
+    /// Whether the emulator was in time; if not, the run is invalid.
     emulator_is_in_time: bool,
-    /// Whether it had SCHED_FIFO.
+    /// Whether the emulator had SCHED_FIFO.
     emulator_is_real_time: bool,
-    /// How late packets left, 99th percentile, in µs.
+    /// 99th percentile of packets' lateness, in µs.
     emulator_late_p99_us: f64,
-    /// What that may be.
+    /// Bound of that.
     emulator_late_bound_us: f64,
-    /// The share of packets that were lost in hosts' devices before the emulator read them, and not
-    /// on a link.
+    /// Share of packets dropped by hosts' devices before the emulator read them, not by a link.
     emulator_overflowed_share: f64,
-    /// 002's orders, and whether they hold here.
+    /// NavigaTor's rankings, and whether they hold here.
     verdicts: Vec<ClaimVerdict>,
-    /// What circuits say.
+    /// Analysis of the circuits.
     analysis: Report,
 }
 
@@ -96,8 +95,8 @@ pub(super) fn run(args: &LabNavigatorArgs, ending: &Ending) -> Result<ExitCode> 
     let quotas = short_of_cpu(&network)?;
     let background = background(&network, &mut rng)?;
     let began = Instant::now();
-    // In the network's own directory, which goes with it, and if this is killed, when the next
-    // network starts.
+    // In the network's directory, which is removed with it, or at the next network's start if this
+    // process is killed.
     let dir = args.out.clone().unwrap_or_else(|| network.dir().join("circuits"));
     let paths = network.dir().join("paths");
     let (exits, others) = places(&network);
@@ -145,7 +144,7 @@ pub(super) fn run(args: &LabNavigatorArgs, ending: &Ending) -> Result<ExitCode> 
     })
 }
 
-/// Starts the network: regions, unequal rates, a host that measures.
+/// Starts the network: regions, unequal rates, a measuring host.
 fn start(
     args: &LabNavigatorArgs,
     ending: &Ending,
@@ -175,12 +174,12 @@ fn start(
     builder.start()
 }
 
-/// How many of `relays` relays are exits.
+/// Number of exits among `relays` relays.
 const fn exits(relays: usize) -> usize {
     relays / 3
 }
 
-/// Limits in bytes a second, each greater than the one before by the same factor.
+/// Limits in bytes per second: a geometric sequence.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "8 million at most")]
 fn rates(relays: usize) -> Vec<u64> {
     let [least, most] = RATES;
@@ -188,13 +187,13 @@ fn rates(relays: usize) -> Vec<u64> {
     (0..relays).map(|step| (least * (most / least).powf(step as f64 / steps)) as u64).collect()
 }
 
-/// Takes CPU time away from some relays.
+/// Takes CPU time from some relays.
 fn short_of_cpu(network: &Network) -> Result<Vec<CpuQuota>> {
     let some = network.relays().step_by(SHORT_OF_CPU);
     some.map(|relay| Ok(CpuQuota::set(relay.pid()?, CPU_PERCENT, CPU_PERIOD)?)).collect()
 }
 
-/// Downloads that go on beside.
+/// Starts downloads in the background.
 fn background(network: &Network, rng: &mut ChaCha12Rng) -> Result<Vec<RunningDownloads>> {
     let (exits, others) = places(network);
     let client = network.node("client0");
@@ -205,24 +204,23 @@ fn background(network: &Network, rng: &mut ChaCha12Rng) -> Result<Vec<RunningDow
     (0..(exits.len() + others.len()) / RELAYS_PER_DOWNLOAD).map(one).collect()
 }
 
-/// Exits, and the other relays.
+/// The exits, and the other relays.
 fn places(network: &Network) -> (Vec<&Node>, Vec<&Node>) {
     network.relays().partition(|node| node.name().starts_with("exit"))
 }
 
-/// Their fingerprints.
 fn ids(nodes: Vec<&Node>) -> Vec<&str> {
     nodes.into_iter().map(Node::rsa_fingerprint).collect()
 }
 
-/// Two relays and an exit. A third of relays are exits and stand in no other place, so each relay
-/// is in about as many paths as the others: what is compared is circuits. (Where exits are as
-/// scarce as that, Tor's own weights leave them for the last place, too.)
+/// Two relays and an exit. A third of relays are exits, used only at the end, so every relay is in
+/// about as many paths as the others, as the experiment compares circuits. (If exits are that
+/// scarce, Tor's weights reserve them for the end too.)
 fn path<T: Copy>(exits: &[T], others: &[T], rng: &mut ChaCha12Rng) -> Vec<T> {
     others.sample(rng, 2).chain(exits.choose(rng)).copied().collect()
 }
 
-/// A file of random paths, of this number or as many as are drawn, through relays with these
+/// A file of random paths, `count` or the most that are drawn, through relays of these
 /// fingerprints.
 fn paths_text(exits: &[&str], others: &[&str], count: u64, rng: &mut ChaCha12Rng) -> String {
     let mut text = String::new();
@@ -233,12 +231,12 @@ fn paths_text(exits: &[&str], others: &[&str], count: u64, rng: &mut ChaCha12Rng
     text
 }
 
-/// On what share of circuits something is downloaded.
+/// Share of circuits with a download.
 fn download_share(relays: u8) -> f64 {
     f64::from(relays) / USUAL / CIRCUITS_PER_DOWNLOAD
 }
 
-/// Has circuits measured, by this program inside of the network.
+/// Has this program measure circuits, from a host of the network.
 fn measure(
     args: &LabNavigatorArgs,
     network: &Network,
@@ -263,8 +261,7 @@ fn measure(
     Ok(())
 }
 
-/// What that program is told: how, to which target, and where the network is, the paths, and what
-/// comes out.
+/// Arguments of that program: options, target, and the places of network, paths and results.
 fn words(args: &LabNavigatorArgs, target: SocketAddr, places: [&Path; 3]) -> Vec<OsString> {
     let fixed =
         "circuits run --share-builds --share-probes --rtt 5 --ttfb 1 --per-guard 100 --rate 1000";
@@ -283,19 +280,18 @@ fn words(args: &LabNavigatorArgs, target: SocketAddr, places: [&Path; 3]) -> Vec
     words.split(' ').map(OsString::from).chain(named).collect()
 }
 
-/// A program that is ended with this.
+/// A program that is killed when this is dropped.
 struct Running(Child);
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // What was measured until then is in its file, so there is nothing to ask it for. It may
-        // have ended.
+        // Circuits finished until then are in its file, so it may be killed. It may have ended.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// Writes tables, figures and the summary to the folder of the circuits.
+/// Writes tables, figures and the summary to the circuits' folder.
 fn write(
     dir: &Path,
     args: &LabNavigatorArgs,
@@ -315,7 +311,7 @@ fn write(
     Ok(())
 }
 
-/// The tables, the verdicts, and whether the emulator was in time.
+/// Tables, verdicts, and whether the emulator was in time.
 fn whole_text(found: &Found) -> String {
     let mut text = text::text(&found.analysis);
     text.push_str("\nNavigaTor's rankings, with our numbers and the paper's:\n");

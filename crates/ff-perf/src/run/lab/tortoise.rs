@@ -1,4 +1,4 @@
-//! `ff-perf lab tortoise`: limits of clients' links with real tors, and what evades them.
+//! `ff-perf lab tortoise`: limits of clients' links with real tors, and attempts to evade them.
 
 mod cheats;
 mod lab;
@@ -31,17 +31,17 @@ use crate::cli::lab::{LabTortoiseArgs, TortoisePart};
 use crate::run::print;
 use ff_circuits::lab::tortoise::{TorResults, compare_cells, compare_claims};
 
-/// How often the capacity is fitted to the mean client, and by how many KB/s that may then be off.
+/// Attempts to fit the capacity to the mean client, and accepted deviation in KB/s.
 const FIT: (u32, f64) = (4, 2.0);
-/// In a smaller network, as a part of the paper's, chance alone takes figures out of their bounds.
+/// Smallest scale that is judged; below it chance alone puts results out of bounds.
 const LEAST_JUDGED_SCALE: f64 = 0.3;
 
-/// Timers of this program that are later in the mean show that the tors have to wait for CPU time,
+/// Greatest mean lateness of this program's timers; above it the tors have to wait for CPU time
 /// too.
 const MOST_LATE: Duration = Duration::from_millis(20);
 
 pub(super) fn run(args: &LabTortoiseArgs, ending: &Ending) -> Result<ExitCode> {
-    // Made before hours of work, so that a folder that cannot be written fails now.
+    // Created first, so that an unwritable folder fails before hours of work.
     let folder = args.out.as_deref().map(Folder::create).transpose()?;
     let _namespace = enter_namespace().context("Failed to make a network namespace")?;
     let setting = args.setting();
@@ -72,23 +72,22 @@ pub(super) fn run(args: &LabTortoiseArgs, ending: &Ending) -> Result<ExitCode> {
     Ok(ExitCode::from(if report.is_machine_busy { DOES_NOT_COUNT } else { u8::from(fails) }))
 }
 
-/// The experiments that were run.
+/// Results of the experiments.
 struct Ran {
-    /// The results of each kind of tor.
+    /// Results by kind of tor.
     tors: Vec<TorResults>,
-    /// How many downloads failed, by kind of tor and reason.
+    /// Failed downloads by kind of tor and reason.
     failures: BTreeMap<String, u64>,
-    /// By how much timers were late, in the experiment with the greatest mean.
+    /// Mean lateness of timers, in the experiment where it was greatest.
     late: Duration,
 }
 
 /// The experiments of the paper's figures.
 struct Figures<'a> {
-    /// The options.
     args: &'a LabTortoiseArgs,
-    /// The network's size, and how long an experiment runs.
+    /// Size of the network and length of an experiment.
     setting: TortoiseSetting,
-    /// Requests for the end.
+    /// Interrupts the run.
     ending: &'a Ending,
 }
 
@@ -110,8 +109,8 @@ impl Figures<'_> {
         Ok(ran)
     }
 
-    /// Runs the experiments of a kind of tor, a network for each number of client relays; the first
-    /// fits the capacity.
+    /// Runs the experiments of a kind of tor, with one network per number of client relays; the
+    /// first fits the capacity.
     fn run_tor(
         &self,
         tor: Tor,
@@ -143,7 +142,7 @@ impl Figures<'_> {
         Ok(outcomes)
     }
 
-    /// The program of a kind of tor; none is the system's.
+    /// Program of a kind of tor; `None` for the system's.
     fn program(&self, tor: Tor) -> Option<&Path> {
         match tor {
             Tor::Stock | Tor::Slow => self.args.stock.as_deref(),
@@ -151,7 +150,7 @@ impl Figures<'_> {
         }
     }
 
-    /// All experiments. Bulk users with five links each are left out: `cheats` has several guards.
+    /// All experiments, without bulk users of five links each: `cheats` covers several guards.
     fn cells(&self) -> Vec<Cell> {
         let all = of_figures(&TortoiseFigure::numbers(&self.args.figures));
         let is_short =
@@ -160,7 +159,7 @@ impl Figures<'_> {
         all.into_iter().filter(is_wanted).collect()
     }
 
-    /// The experiments of a kind of tor with this number of client relays.
+    /// Experiments of a kind of tor with this number of client relays.
     fn cells_of(&self, tor: Tor, runners: Runners) -> Vec<Cell> {
         let is_of = |cell: &Cell| {
             cell.runners == runners && (tor == Tor::Ours || !cell.has_more && is_compared(cell))
@@ -168,13 +167,11 @@ impl Figures<'_> {
         self.cells().into_iter().filter(is_of).collect()
     }
 
-    /// The network of an experiment.
     fn world(&self, cell: &Cell, capacity: f64) -> World {
         World::draw(cell, &self.setting, capacity, self.args.seed)
     }
 
-    /// Finds the capacity that gives the mean client of a network without limits the paper's rate,
-    /// about.
+    /// Fits the capacity at which the mean client without limits gets about the paper's rate.
     fn fit(&self, lab: &Lab, first: f64) -> Result<f64> {
         let (tries, off) = if self.args.short { (0, 0.0) } else { FIT };
         let mut capacity = first;
@@ -193,7 +190,6 @@ impl Figures<'_> {
         Ok(capacity)
     }
 
-    /// Runs an experiment.
     fn experiment(&self, lab: &Lab, cell: &Cell, capacity: f64) -> Result<Observed> {
         let world = self.world(cell, capacity);
         lab.limit(&world)?;
@@ -213,12 +209,12 @@ impl Figures<'_> {
     }
 }
 
-/// Whether an experiment is run with stock tors as well: no limit and 100 KB/s at all relays.
+/// Whether an experiment is also run with stock tors: no limit, and 100 KB/s at all relays.
 fn is_compared(cell: &Cell) -> bool {
     !cell.is_half && matches!(cell.limit_kb, None | Some(100))
 }
 
-/// The same experiments in the flow model, whose capacity is fitted to the same mean.
+/// The same experiments in the flow model, with a capacity fitted to the same mean.
 fn model(cells: &[Cell], setting: &TortoiseSetting, seed: u64) -> Results {
     let run = |cell: &Cell, capacity: f64| -> TortoiseOutcome {
         let world = World::draw(cell, setting, capacity, seed);

@@ -1,4 +1,4 @@
-//! Runs without a network, by a client that is none.
+//! Runs without a network, with a simulated client.
 
 use std::time::Instant;
 
@@ -53,7 +53,7 @@ impl Client for Fake {
     }
 }
 
-/// What `circuits run` is told by these words.
+/// Parses the arguments of `circuits run`.
 pub(in crate::run) fn parsed(words: impl IntoIterator<Item = std::ffi::OsString>) -> MeasureArgs {
     let words = std::iter::once("ff-perf".into()).chain(words);
     match Cli::try_parse_from(words).expect("a command").command {
@@ -62,7 +62,7 @@ pub(in crate::run) fn parsed(words: impl IntoIterator<Item = std::ffi::OsString>
     }
 }
 
-/// Options of a run into a folder, as fast as it can be.
+/// Options of a run into a folder, at full speed.
 fn args(out: &Path, more: &str) -> MeasureArgs {
     let words = "circuits run --network nowhere --rate 100000 --per-guard 100000 --out";
     let out = std::iter::once(out.as_os_str().to_owned());
@@ -70,7 +70,8 @@ fn args(out: &Path, more: &str) -> MeasureArgs {
     parsed(words.chain(more.split_whitespace().map(Into::into)))
 }
 
-/// Three guards, three other relays, two exits, of which the first has this weight and can be with no guard.
+/// Three guards, three other relays and two exits, of which the first has this weight and shares a
+/// path with no guard.
 fn network(weight: f64) -> CircuitNetwork {
     let relay = |i: u8| ff_sim::network::Relay {
         fingerprint: [i; 20],
@@ -105,7 +106,7 @@ fn network(weight: f64) -> CircuitNetwork {
     network
 }
 
-/// The results of a run by this client.
+/// Results of a run with this client.
 fn run_by(
     client: Fake,
     args: &MeasureArgs,
@@ -125,18 +126,17 @@ fn run_by(
     runtime.expect("a runtime").block_on(run).expect("a run")
 }
 
-/// How many lines a run has written.
+/// Number of lines written.
 fn lines(out: &Path) -> u64 {
     let text = fs::read_to_string(out.join(crate::store::LINES)).expect("lines");
     text.lines().count() as u64
 }
 
-/// Counts how often it is asked whether more may begin.
+/// Counts calls of `gate`.
 #[derive(Default)]
 struct Asked {
-    /// So often.
     times: u32,
-    /// Whole circuits.
+    /// Complete circuits.
     whole: u32,
 }
 
@@ -170,7 +170,7 @@ async fn a_run_of_hours_waits_as_it_did_in_the_first() {
     let mut asked = Asked::default();
     course.run(&mut state, &mut asked).await.expect("a run");
     assert_eq!(asked.whole, 3);
-    // A few times a circuit, and once a second.
+    // A few times per circuit, and once a second.
     assert!(asked.times < 50, "{} times", asked.times);
 }
 
@@ -190,7 +190,7 @@ fn paths_of_a_file_are_used_again_and_again() {
 fn too_few_paths_are_no_success_and_what_was_measured_is_kept_and_said() {
     const COUNT: u64 = 100;
     let network = network(1e5);
-    // One draw in 100,000 is a path: one network in 100 seems to have any, and soon it seems to
+    // One draw in 100,000 gives a path: one network in 100 seems to have any, and soon it seems to
     // have none left.
     let choice = args(Path::new("nowhere"), "").measuring.rules.choice(true, None);
     let paths = |seed| {

@@ -1,4 +1,4 @@
-//! Keeps a server's circuits, and says when new ones may begin.
+//! Stores the circuits of `serve` and decides when new ones may begin.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
@@ -22,84 +22,79 @@ use crate::store::rotation::Now;
 use crate::store::shelf::{Shelf, now};
 use crate::target::StreamTarget;
 
-/// How long circuits may go on after a signal.
+/// Time for circuits to finish after a signal.
 const GRACE: Duration = Duration::from_secs(5);
-/// After this number of failures in a row it reports them.
+/// Failures in a row that are reported.
 const MANY: u32 = 10;
-/// After this number of them that are the client's own fault it gets another client.
+/// Faults of the client in a row after which it is replaced.
 const CLIENT_FAULTS: u32 = 3;
-/// Why a slot had no download while Arti was starting.
+/// Reason of a slot without a download while Arti is starting.
 const NOT_READY: &str = "Arti does not have the network's documents yet";
-/// When a day's file that could not be written is tried again.
+/// Interval of attempts to write a day's file.
 const DAYS_AGAIN: Duration = Duration::from_secs(60);
 
-/// What says the time.
+/// Reads the clocks.
 pub(super) type Clock = Box<dyn Fn() -> Now>;
 
-/// Keeps the circuits.
+/// Stores the circuits and controls the run.
 pub(super) struct Serving {
-    /// Where lines go.
     shelf: Shelf,
-    /// The figures.
     figures: Figures,
     /// Lines that could not be written yet.
     unwritten: Waiting,
-    /// When OnionPerf's files are tried again, by the monotonic clock.
+    /// When to try OnionPerf's files again, by the monotonic clock.
     days_from: Duration,
-    /// The last fault of the daily files.
+    /// Last error of the daily files.
     days_trouble: Option<String>,
-    /// The number of the next circuit.
+    /// Number of the next circuit.
     next: u64,
-    /// How many lines were written.
+    /// Number of lines written.
     written: u64,
-    /// How many signals there were.
+    /// Number of signals received.
     signals: watch::Receiver<u32>,
-    /// When the first of them came.
+    /// Time of the first signal.
     ending: Option<Instant>,
-    /// How many circuits there are.
+    /// Circuits in flight.
     in_flight: usize,
-    /// The network's documents.
     documents: Documents,
     /// Failures since the last success.
     failures: u32,
-    /// Of the last ones, those that are the client's own fault.
+    /// Faults of the client in a row.
     client_faults: u32,
-    /// The client that builds circuits.
     client: Client,
-    /// Whether it chooses their paths itself.
+    /// Whether the client chooses its own paths.
     as_client: bool,
-    /// The arm that circuits belong to, if there are arms.
+    /// Arm of the circuits, if there are arms.
     arm: Option<String>,
-    /// How often the network's documents were read again, or could not be.
+    /// Attempts so far to read the network's documents again.
     looks: u64,
-    /// Where downloads come from.
+    /// Target of downloads.
     target: Option<StreamTarget>,
-    /// The downloads, if nothing else is measured: then each slot has a line.
+    /// Sizes and budget, if only downloads are measured: then each slot gets a line.
     orders: Option<Orders>,
-    /// The clocks of files and budgets.
+    /// Clocks of files and budgets.
     clock: Clock,
-    /// Whether it was logged that downloads are put off.
+    /// Whether postponed downloads were logged.
     has_said_put_off: bool,
 }
 
-/// When the network's documents were looked at.
+/// State of the network's documents.
 struct Documents {
-    /// Where they are.
     dir: PathBuf,
-    /// How often they are looked at.
+    /// Interval of checks.
     every: Duration,
-    /// When they are the next time.
+    /// Time of the next check.
     next: Instant,
-    /// Which were there the last time.
+    /// Files at the last check: path, time, length.
     stamp: Vec<(PathBuf, SystemTime, u64)>,
-    /// Whether there are others now.
+    /// Whether they have changed.
     are_new: bool,
-    /// The last fault of the lines, or of the client.
+    /// Last error of the lines, or of the client.
     trouble: Option<String>,
 }
 
 impl Serving {
-    /// Begins with a shelf and the number of the next circuit.
+    /// Starts with a shelf and the number of the next circuit.
     pub(super) fn new(
         args: &ServeArgs,
         dir: &Path,
@@ -141,43 +136,43 @@ impl Serving {
         }
     }
 
-    /// Sets the orders for downloads, if there are any, and what says the time.
+    /// Sets sizes and budget of downloads, if any, and the clocks.
     pub(super) fn set_orders(&mut self, orders: Option<Orders>, clock: Clock) {
         (self.orders, self.clock) = (orders, clock);
         self.tell_left();
     }
 
-    /// From now on circuits are built by this client, which may choose paths itself, and belong to
-    /// this arm if there are arms.
+    /// Sets the client of the following circuits, whether it chooses its own paths, and their arm,
+    /// if there are arms.
     pub(super) fn set_arm(&mut self, client: Client, as_client: bool, arm: Option<String>) {
         (self.client, self.as_client, self.arm) = (client, as_client, arm);
     }
 
-    /// How often the network's documents were read again, or could not be.
+    /// Attempts so far to read the network's documents again.
     pub(super) const fn looks(&self) -> u64 {
         self.looks
     }
 
-    /// Compares these options, which were not known at the start, with those of the lines; what to
-    /// log, if anything.
+    /// Compares options that were unknown at the start with those of the lines; returns a note to
+    /// log, if any.
     ///
     /// # Errors
-    /// When they differ.
+    /// If they differ.
     pub(super) fn check(&self, options: &CircuitRunOptions) -> Result<Option<String>> {
         Ok(self.shelf.check(options)?)
     }
 
-    /// The number of the next circuit.
+    /// Number of the next circuit.
     pub(super) const fn next_number(&self) -> u64 {
         self.next
     }
 
-    /// Whether a signal has ended it.
+    /// Whether a signal was received.
     pub(super) const fn is_ending(&self) -> bool {
         self.ending.is_some()
     }
 
-    /// Whether a second signal has asked it not to wait for circuits.
+    /// Whether a second signal asks not to wait for circuits.
     fn is_hurried(&self) -> bool {
         *self.signals.borrow() > 1
     }
@@ -187,13 +182,12 @@ impl Serving {
         self.client_faults >= CLIENT_FAULTS
     }
 
-    /// There is a client again.
+    /// Resets the client's faults, for a new client.
     pub(super) fn has_client(&mut self) {
         self.client_faults = 0;
     }
 
-    /// No client could be started, in a run that began then. The slot of a download has a line
-    /// nevertheless.
+    /// Records that no client could be started; the slot of a download gets a line nevertheless.
     pub(super) fn no_client(&mut self, reason: &str, run_began: Instant) {
         self.complain(reason);
         let Some(orders) = &self.orders else {
@@ -207,7 +201,7 @@ impl Serving {
         self.take(line);
     }
 
-    /// Keeps a circuit that has ended.
+    /// Stores a finished circuit.
     fn take(&mut self, circuit: CircuitRecord) {
         let (as_client, arm) = (self.as_client, self.arm.clone());
         let circuit = CircuitRecord { as_client, arm, ..circuit };
@@ -225,7 +219,7 @@ impl Serving {
         self.tell_left();
     }
 
-    /// Writes OnionPerf's file of a day that is over, if there is one. No circuit is in flight
+    /// Writes OnionPerf's file of a day that is over, if any. No circuit may be in flight
     /// meanwhile: it would be late, and may belong to that day.
     fn write_day(&mut self) {
         let now = (self.clock)();
@@ -249,14 +243,14 @@ impl Serving {
         }
     }
 
-    /// Says how much is left of the budgets.
+    /// Updates the metrics of the bytes left.
     fn tell_left(&self) {
         let data = self.orders.as_ref().and_then(Orders::left_bytes);
         self.figures.left(data, self.shelf.left_bytes());
     }
 
-    /// The network's documents, valid after this second of 1970's, were read again, or could not
-    /// be.
+    /// Records that the network's documents were read again, with the time in seconds since 1970
+    /// from which they are valid, or could not be.
     pub(super) fn looked(&mut self, read: Result<u64, String>) {
         self.documents.are_new = false;
         self.looks += 1;
@@ -269,7 +263,7 @@ impl Serving {
         }
     }
 
-    /// Waits, and does what is done every second; whether a signal has ended it.
+    /// Waits, with the work of every second; returns whether a signal was received.
     pub(super) fn pause(&mut self, time: Duration) -> Result<bool> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -287,13 +281,13 @@ impl Serving {
                 self.figures.stand(0, self.unwritten.len());
             }
         };
-        // The end of the time is not an error.
+        // A timeout is not an error.
         let _ = timeout(time, waiting).await;
         self.is_ending()
     }
 
-    /// Waits for a client that starts, in a run that began then; each slot of this time has a line. Whether a signal has ended
-    /// it: of several arms, each waits for one slot only.
+    /// Waits for a client that starts; each slot of this time gets a line. Returns whether a signal
+    /// was received. With several arms, waits for one slot only.
     pub(super) async fn await_client(
         &mut self,
         slot: Duration,
@@ -309,7 +303,7 @@ impl Serving {
         true
     }
 
-    /// Waits a moment, or until a signal.
+    /// Waits a second, or until a signal.
     pub(super) async fn breathe(&mut self) {
         tokio::select! {
             () = self.called() => {}
@@ -317,10 +311,10 @@ impl Serving {
         }
     }
 
-    /// Writes the lines that wait, says how it ended, and has the disk keep all lines.
+    /// Writes waiting lines, logs how the run ended, and syncs all lines to the disk.
     ///
     /// # Errors
-    /// When lines are lost.
+    /// If lines are lost.
     pub(super) fn finish(mut self) -> Result<()> {
         self.write();
         let cause = match (self.is_ending(), self.is_hurried()) {
@@ -339,12 +333,12 @@ impl Serving {
         Ok(kept?)
     }
 
-    /// Writes what is not written, as far as that is possible.
+    /// Writes waiting lines, as far as possible.
     fn write(&mut self) {
         self.written += self.unwritten.write(&mut self.shelf, (self.clock)());
     }
 
-    /// Reports a fault, but not repeatedly.
+    /// Logs an error, but not repeatedly.
     fn complain(&mut self, reason: &str) {
         if self.documents.trouble.as_deref() != Some(reason) {
             say(reason);
@@ -352,7 +346,7 @@ impl Serving {
         }
     }
 
-    /// Counts failures that follow each other.
+    /// Counts consecutive failures.
     fn judge(&mut self, circuit: &CircuitRecord) {
         let Some(fault) = &circuit.failure else {
             if self.failures >= MANY {
@@ -409,7 +403,7 @@ impl Keeper for Serving {
         if self.documents.are_new || self.is_client_lost() {
             return Ok(Gate::Closed);
         }
-        // A slot for a download has a line also while the disk is full, but no download.
+        // While the disk is full, a slot of a download gets a line but no download.
         let is_open = self.unwritten.is_empty() || self.orders.is_some();
         Ok(if is_open { Gate::Open } else { Gate::Held })
     }
@@ -430,7 +424,7 @@ impl Keeper for Serving {
 
     async fn called(&mut self) {
         if self.signals.changed().await.is_err() {
-            // If the listener for signals has gone, none come.
+            // Without a listener for signals none will come.
             std::future::pending::<()>().await;
         }
         self.ending.get_or_insert_with(Instant::now);

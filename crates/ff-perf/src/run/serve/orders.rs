@@ -1,7 +1,7 @@
-//! Which size the next download has, and whether the month's budget has room for it.
+//! Chooses the size of the next download, if the month's budget has room for it.
 //!
-//! What is set aside for a download is written before it begins, so that a run that is killed has
-//! spent it, and a new start does not spend it again.
+//! The bytes held for a download are written before it begins, so that a killed run has spent them
+//! and a new start does not spend them again.
 
 use std::path::{Path, PathBuf};
 
@@ -16,21 +16,19 @@ use crate::mix::Mix;
 use crate::store::rotation::Now;
 use crate::store::spent;
 
-/// What reads the counters of an interface, by its name.
+/// Reads the counters of an interface of this name.
 type Reader = Box<dyn Fn(&str) -> Result<Counter, String>>;
 
-/// The sizes of downloads in their order, and the budget.
+/// Sizes of downloads in order, and the budget.
 pub(super) struct Orders {
-    /// Where the budget is kept.
+    /// Folder of the budget's file.
     dir: PathBuf,
-    /// The sizes.
     mix: Mix,
-    /// The seed of their order.
+    /// Random seed of the order.
     seed: u64,
     budget: Budget,
-    /// The network interface whose counters count, if there is one.
+    /// Network interface whose counters are used, if any.
     interface: Option<String>,
-    /// What reads these.
     read: Reader,
     /// Whether they were read since the start.
     has_counted: bool,
@@ -40,12 +38,12 @@ impl Orders {
     /// Continues with the budget in a folder, which is locked.
     ///
     /// # Errors
-    /// When the budget there cannot be read, or an interface is not there.
+    /// If that budget cannot be read, or the interface does not exist.
     pub(super) fn open(dir: &Path, terms: &Terms, seed: u64, now: Now) -> Result<Self> {
         Self::open_by(dir, terms, seed, now, Box::new(interface::read))
     }
 
-    /// The same with other counters.
+    /// As [`Self::open`], with another reader of counters.
     fn open_by(dir: &Path, terms: &Terms, seed: u64, now: Now, read: Reader) -> Result<Self> {
         let budget = Budget::new(terms.data_bytes, spent::read(dir)?, now);
         let mut orders = Self {
@@ -61,7 +59,7 @@ impl Orders {
         Ok(orders)
     }
 
-    /// The size of the next download in bytes, which then begins.
+    /// Size in bytes of the next download, which then begins.
     ///
     /// # Errors
     /// One sentence, if it is put off.
@@ -76,32 +74,33 @@ impl Orders {
         Ok(size)
     }
 
-    /// The size of the download that is next, in bytes.
+    /// Size of the next download, in bytes.
     pub(super) fn wanted(&self) -> u64 {
         self.mix.at(self.budget.spent().begun, self.seed)
     }
 
-    /// The circuit of a download has ended; a circuit that never began has taken nothing. If the budget cannot be written now,
-    /// that is done when the next download begins, and this one counts in full until then.
+    /// Settles the download of a finished circuit; a circuit that never began has used nothing. If
+    /// the budget cannot be written now, that is done when the next download begins, and all bytes
+    /// held for this one count until then.
     pub(super) fn ended(&mut self, circuit: &CircuitRecord, now: Now) {
         if !circuit.has_begun() {
             return;
         }
         let taken = match self.interface {
             None => traffic::of_circuit(circuit),
-            // The counters include it. If they cannot be read, all that was set aside counts.
+            // The counters include it. If they cannot be read, all bytes held count.
             Some(_) => self.count(now).map_or(self.budget.spent().held_bytes, |()| 0),
         };
         self.budget.settle(taken, now);
         let _ = self.keep();
     }
 
-    /// How much of the month's budget is left, in bytes; no limit if none.
+    /// Bytes left in the month's budget; `None` without a limit.
     pub(super) fn left_bytes(&self) -> Option<u64> {
         self.budget.left_bytes()
     }
 
-    /// What to log at the beginning, if a download begins every `every_secs`.
+    /// Notes to log at the start, if a download begins every `every_secs`.
     pub(super) fn notes(&self, every_secs: f64) -> Vec<String> {
         let mut notes = Vec::new();
         if self.mix.sizes().len() > 1 {
@@ -131,7 +130,7 @@ impl Orders {
         notes
     }
 
-    /// The traffic of a round of downloads, in bytes.
+    /// Traffic of a round of downloads, in bytes.
     fn round_bytes(&self) -> u64 {
         let of = |(size, weight): &(u64, u32)| {
             traffic::of_download(*size).times(u64::from(*weight)).all()
@@ -139,14 +138,13 @@ impl Orders {
         self.mix.sizes().iter().map(of).fold(0, u64::saturating_add)
     }
 
-    /// Adds what the interface has counted since the last time.
+    /// Adds the interface's traffic since the last reading.
     fn count(&mut self, now: Now) -> Result<(), String> {
         let Some(name) = &self.interface else { return Ok(()) };
         let counter = (self.read)(name)?;
         let spent = self.budget.spent();
         let bytes = counter.since(spent.counter.as_ref());
-        // Before the start there may have been downloads, and nobody knows for how long there were
-        // none.
+        // Before the start there may have been downloads, and the time without them is unknown.
         if self.has_counted && spent.held_bytes == 0 {
             self.budget.spend_otherwise(bytes, now);
         } else {
@@ -157,7 +155,7 @@ impl Orders {
         Ok(())
     }
 
-    /// Writes what has been spent, if a new start needs it.
+    /// Writes the budget, if a new start needs it.
     fn keep(&self) -> Result<()> {
         if self.budget.most_bytes().is_some() || self.mix.sizes().len() > 1 {
             spent::write(&self.dir, self.budget.spent())?;
@@ -180,18 +178,17 @@ mod tests {
     /// 2026-11-20, in seconds since 1970.
     const NOVEMBER: u64 = 1_795_132_800;
 
-    /// This many seconds after the beginning, by both clocks.
+    /// This many seconds after the start, by both clocks.
     fn at(secs: u64) -> Now {
         Now { unix_secs: NOVEMBER + secs, elapsed: Duration::from_secs(secs) }
     }
 
-    /// Terms of downloads.
     fn terms(mix: &str, data_bytes: Option<u64>) -> Terms {
         let mix = mix.parse().expect("a mix");
         Terms { mix, data_bytes, data_interface: None, host: "op-a".to_owned(), address: None }
     }
 
-    /// A circuit on which `came` of `asked` bytes came; whole if that is all.
+    /// A circuit on which `came` of `asked` bytes arrived; complete if equal.
     fn circuit(came: u64, asked: u64) -> CircuitRecord {
         let us = (came == asked).then_some(9);
         let download =
@@ -201,9 +198,8 @@ mod tests {
         serde_json::from_value(line).expect("a circuit")
     }
 
-    /// Two slots a day for a year, of which some fail: no month takes more than its budget,
-    /// downloads that do not fit are put off, and sizes come in the order of the mix whatever was
-    /// put off.
+    /// Two slots a day for a year, of which some fail: no month exceeds its budget, downloads that
+    /// do not fit are put off, and sizes follow the order of the mix whatever was put off.
     #[test]
     fn a_year_keeps_to_its_budget_and_its_order() {
         let dir = tempfile::tempdir().expect("a directory");
@@ -227,7 +223,7 @@ mod tests {
             let took = traffic::of_circuit(&circuit);
             *months.entry(orders.budget.spent().month.clone()).or_default() += took;
             if slot % 29 == 0 {
-                // Killed. The test's clocks continue from the beginning of the year.
+                // Killed. The simulated clocks continue from the start of the year.
                 let now = Now { elapsed: Duration::ZERO, ..at(secs) };
                 orders = Orders::open(dir.path(), &terms, 3, now).expect("orders");
                 let spent = orders.budget.spent().clone();
@@ -244,8 +240,8 @@ mod tests {
         assert!(order.take(sizes.len()).eq(sizes.iter().copied()), "no size is skipped");
     }
 
-    /// A year of two slots a day, and of directory documents over the same interface: the budget is
-    /// for both.
+    /// A year of two slots a day, and of directory documents over the same interface: the budget
+    /// covers both.
     #[test]
     fn a_year_on_an_interface_keeps_to_its_budget_with_directory_documents() {
         let dir = tempfile::tempdir().expect("a directory");
@@ -329,7 +325,7 @@ mod tests {
         );
     }
 
-    /// The loopback interface is in every network of a process.
+    /// The loopback interface exists in every network namespace.
     #[test]
     fn what_went_over_an_interface_counts_from_the_first_look_on() {
         let dir = tempfile::tempdir().expect("a directory");

@@ -1,5 +1,5 @@
-//! What reaches a server from outside: signals, and Prometheus. It has a thread of its own, so that
-//! it lives longer than a client, and answers while circuits are measured.
+//! Receives signals and requests of Prometheus. Runs in its own thread, so that it outlives clients
+//! and answers while circuits are measured.
 
 use std::convert::Infallible;
 use std::net::TcpListener;
@@ -19,7 +19,7 @@ use tokio::sync::watch;
 use crate::figures;
 use crate::signals::Signals;
 
-/// Starts the thread; how many signals there were that end it.
+/// Starts the thread; the receiver has the number of signals received so far.
 pub(super) fn start(
     listener: Option<TcpListener>,
     registry: Registry,
@@ -56,7 +56,7 @@ async fn count(mut signals: Signals, sender: &watch::Sender<u32>) -> Infallible 
     }
 }
 
-/// Answers Prometheus, if it is to be answered.
+/// Answers Prometheus, if there is a listener.
 async fn answer(
     listener: Option<tokio::net::TcpListener>,
     registry: Registry,
@@ -71,7 +71,6 @@ async fn answer(
     http::serve(listener, router, hosts).await
 }
 
-/// The figures.
 async fn metrics(State(registry): State<Arc<Registry>>, request: HeaderMap) -> Response {
     http::figures(&request, figures::text(&registry))
 }

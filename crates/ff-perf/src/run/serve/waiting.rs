@@ -1,4 +1,4 @@
-//! Lines that wait for room on the disk.
+//! Lines that wait for space on the disk.
 
 use std::collections::VecDeque;
 
@@ -9,23 +9,24 @@ use crate::store::StoreError;
 use crate::store::rotation::Now;
 use crate::store::shelf::Shelf;
 
-/// How many lines wait at most, without those of circuits that began: a month of downloads every
-/// five minutes, which take some 6 MB.
+/// Most waiting lines, without those of circuits that began: a month of downloads every five
+/// minutes, about 6 MB.
 pub(super) const MOST: usize = 10_000;
 
-/// The lines that could not be written yet, in their order.
+/// Lines that could not be written yet, in order.
 #[derive(Debug, Default)]
 pub(super) struct Waiting {
-    /// Those of circuits that were in flight when the disk was full, and at most [`MOST`] that did not begin then.
+    /// All lines of circuits that began, and at most [`MOST`] of others.
     lines: VecDeque<CircuitRecord>,
-    /// Why they cannot be written, if there are any.
+    /// Why lines cannot be written, if they cannot.
     full: Option<String>,
-    /// How many were dropped since lines could be written.
+    /// Lines dropped since lines could last be written.
     dropped: u64,
 }
 
 impl Waiting {
-    /// Adds a line; whether it was kept. If too many wait, it is dropped if its circuit never began.
+    /// Adds a line. If too many wait, drops it if its circuit never began. Returns whether it was
+    /// kept.
     pub(super) fn add(&mut self, circuit: CircuitRecord) -> bool {
         let is_kept = self.lines.len() < MOST || !never_began(&circuit);
         if is_kept {
@@ -36,7 +37,7 @@ impl Waiting {
         is_kept
     }
 
-    /// Writes them as far as that is possible; how many were written.
+    /// Writes lines as far as possible and returns their number.
     pub(super) fn write(&mut self, shelf: &mut Shelf, now: Now) -> u64 {
         let mut written = 0;
         while let Some(circuit) = self.lines.front() {
@@ -58,7 +59,7 @@ impl Waiting {
         written
     }
 
-    /// Says once that lines cannot be written.
+    /// Logs once that lines cannot be written.
     fn note_full(&mut self, error: &StoreError) {
         if self.full.is_none() {
             say(&format!("{error}; no new circuits begin until lines can be written"));
@@ -66,29 +67,27 @@ impl Waiting {
         }
     }
 
-    /// Why they cannot be written, if there are any.
+    /// Why lines cannot be written, if they cannot.
     pub(super) fn full(&self) -> Option<&str> {
         self.full.as_deref()
     }
 
-    /// How many there are.
     pub(super) fn len(&self) -> usize {
         self.lines.len()
     }
 
-    /// Whether there are none.
     pub(super) fn is_empty(&self) -> bool {
         self.lines.is_empty()
     }
 
-    /// How many were dropped since lines could be written.
+    /// Lines dropped since lines could last be written.
     #[cfg(test)]
     pub(super) const fn dropped(&self) -> u64 {
         self.dropped
     }
 }
 
-/// Whether a line is of a circuit that never began.
+/// Whether a line's circuit never began.
 fn never_began(circuit: &CircuitRecord) -> bool {
     let stage = circuit.failure.as_ref().map(|failure| failure.stage);
     matches!(stage, Some(Stage::Client | Stage::Budget | Stage::Disk))

@@ -1,5 +1,5 @@
-//! What takes turns in `downloads serve --arms`: the arms of a file; without one, what the options
-//! say.
+//! The arms that take turns in `downloads serve --arms`; without a file of arms, one arm with the
+//! options.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -20,26 +20,25 @@ use crate::run::client::State as StateDir;
 use crate::run::measure::{self, Ready};
 use crate::run::paths::weigh;
 
-/// How many new circuits a second there may be on the Internet: six a minute.
+/// Highest rate of new circuits per second on the Internet: six per minute.
 const PUBLIC_RATE: f64 = 0.1;
-/// The longest file of paths that is read, in bytes.
+/// Longest file of paths that is read, in bytes.
 const MOST_BYTES: u64 = 1 << 30;
 
-/// All that take turns.
+/// All arms.
 pub(super) struct Ways {
-    /// The arms, or what the options say.
     pub(super) all: Vec<Way>,
-    /// SHA-256 of the file with the arms and of its files of paths, in hexadecimal digits.
+    /// SHA-256 of the file of arms and its files of paths, hexadecimal.
     pub(super) arms_sha256: Vec<String>,
-    /// Where each arm whose Arti chooses paths itself has a folder.
+    /// Folder for the state of each arm whose Arti chooses its own paths.
     _states: Option<StateDir>,
 }
 
 impl Ways {
-    /// Reads the arms, or what the options say.
+    /// Reads the arms, or the options as one arm.
     ///
     /// # Errors
-    /// When something cannot be read, or may not be, and when tor refuses an arm.
+    /// If an input cannot be read or is not allowed, or tor refuses an arm's options.
     pub(super) fn read(args: &ServeArgs) -> Result<Self> {
         let ready = |measuring: &Measuring| Ready::new(measuring, args.rate, PUBLIC_RATE);
         let Some(file) = &args.arms else {
@@ -53,7 +52,7 @@ impl Ways {
         for arm in all {
             let measuring = arms::measuring(&arm, &args.measuring, states.path());
             let mut ready = ready(&measuring).with_context(|| format!("arm {}", arm.name))?;
-            // Bandwidth files are not among the inputs: they change, and the lines go on.
+            // Bandwidth files are not part of the digest: they change while the run continues.
             arms::weigh_for(&arm, &mut ready, &mut Inputs::default())?;
             let lock = match arms::check_options(&arm, file, &ready) {
                 Err(error) if error.is::<NotAsked>() && has_lines(args) => {
@@ -73,10 +72,10 @@ impl Ways {
         Ok(Self { all: ways, arms_sha256, _states: Some(states) })
     }
 
-    /// The measurement of the first of them.
+    /// Inputs of the first arm.
     ///
     /// # Errors
-    /// When there are no arms.
+    /// If there are no arms.
     pub(super) fn first(&self) -> Result<&Ready> {
         self.all.first().map(|way| &way.ready).context("there are no arms")
     }
@@ -84,32 +83,31 @@ impl Ways {
     /// When the network's documents become valid, in seconds since 1970.
     ///
     /// # Errors
-    /// When there are no arms.
+    /// If there are no arms.
     pub(super) fn valid_after_unix_secs(&self) -> Result<u64> {
         Ok(self.first()?.network.valid_after_unix_secs)
     }
 }
 
-/// How circuits are measured: as the options say, or as an arm of a file does.
+/// How circuits are measured: by the options, or by an arm.
 pub(super) struct Way {
-    /// The arm's name.
+    /// Name of the arm.
     pub(super) name: Option<String>,
-    /// The options.
     pub(super) args: ServeArgs,
-    /// Further options of a tor, by name and value.
+    /// Options for a tor, by name and value.
     pub(super) torrc: Vec<(String, String)>,
-    /// The bandwidth file by whose weights paths are drawn.
+    /// Bandwidth file whose weights are used to draw paths.
     weights: Option<PathBuf>,
-    /// The prepared measurement, renewed when it changes.
+    /// Inputs of the measurement, read again when they change.
     pub(super) ready: Ready,
-    /// How often documents had been looked at when these were read.
+    /// Value of `Serving::looks` when they were read.
     pub(super) looks: u64,
     /// Keeps other processes from changing the options of an arm's tor.
     _lock: Option<Arc<TorLock>>,
 }
 
 impl Way {
-    /// Reads the network again if that was done for another arm since. If that fails, the old one
+    /// Reads the network again if it was read for another arm since. If that fails, the old one
     /// stays.
     pub(super) fn keep_up(&mut self, looks: u64) {
         if self.looks != looks {
@@ -123,7 +121,7 @@ impl Way {
     /// Reads the network again. If that fails, the old one stays.
     ///
     /// # Errors
-    /// When something cannot be read, or may not be.
+    /// If an input cannot be read or is not allowed.
     pub(super) fn renew(&mut self) -> Result<()> {
         let Self { args, ready, weights, .. } = self;
         let measuring = &args.measuring;
@@ -145,7 +143,7 @@ impl Way {
     }
 }
 
-/// The paths that can be used still: relays come and go.
+/// Paths that can still be used: relays come and go.
 fn usable(text: &str, network: &CircuitNetwork) -> Result<Vec<Vec<usize>>> {
     let find = |id: &str| network.find(id);
     let paths = text.lines().filter_map(|line| file::find("", line, find).ok());

@@ -15,21 +15,21 @@ use crate::onion::{arti, tor};
 use crate::run::client::{State, check_internet, started};
 use crate::signals::Signals;
 
-/// An onion service, or none.
+/// An onion service, if any.
 pub(super) enum Onion {
-    /// None was asked for.
+    /// No service.
     None,
-    /// Arti's, whose state lasts as long as it.
+    /// Arti's, whose state lives as long.
     Arti(Box<arti::ArtiService>, State),
-    /// A tor's, and where its streams come.
+    /// A tor's, with the listener for its streams.
     Tor(tor::TorService, TcpListener),
 }
 
 impl Onion {
-    /// Starts the service that is asked for.
+    /// Starts the requested service.
     ///
     /// # Errors
-    /// When it does not come up, or a signal comes before.
+    /// If it does not start, or a signal is received before.
     pub(super) async fn start(args: &SourceArgs, signals: &mut Signals) -> Result<Self> {
         if !args.onion {
             return Ok(Self::None);
@@ -63,7 +63,7 @@ impl Onion {
         Ok(Self::Arti(Box::new(service), state))
     }
 
-    /// Its address, with `.onion`.
+    /// Address with `.onion`.
     pub(super) fn address(&self) -> Option<&str> {
         match self {
             Self::None => None,
@@ -75,7 +75,7 @@ impl Onion {
     /// Serves until the service ends by itself.
     ///
     /// # Errors
-    /// Always: that it has ended.
+    /// Always: the service has ended.
     pub(super) async fn serve(self, router: Router) -> Result<()> {
         match self {
             Self::None => std::future::pending().await,

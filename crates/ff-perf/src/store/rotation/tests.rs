@@ -1,4 +1,4 @@
-//! Rules, without a disk.
+//! Tests of rules, without a disk.
 
 use proptest::prelude::*;
 
@@ -6,13 +6,13 @@ use super::*;
 
 const DAY: Rule = Rule { keep: 3, is_daily: true, file_bytes: 1000, disk_bytes: u64::MAX };
 
-/// A moment: a day and an hour of the host's clock, and hours of the monotonic one.
+/// A time: day and hour of the host's clock, and hours of the monotonic clock.
 fn at(day: u64, hour: u64, elapsed_hours: u64) -> Now {
     let unix_secs = day * DAY_SECS + hour * 3600;
     Now { unix_secs, elapsed: Duration::from_secs(elapsed_hours * 3600) }
 }
 
-/// Adds a line; the file's number and day, and whom that has cost.
+/// Adds a line; returns the number and day of its file, and the files removed for it.
 fn add(rotation: &mut Rotation, bytes: u64, now: Now) -> (u64, u64, Vec<u64>) {
     let LinePlace { forget, new } = rotation.place(bytes, now);
     let number = |old: &OldFile| match old {
@@ -38,7 +38,7 @@ fn names_are_read_as_they_are_written() {
         "circuits-000.jsonl",
         "circuits-12-2026-11-25.jsonl",
         "circuits-000001-x.jsonl",
-        // The files after it would have no numbers.
+        // There would be no numbers for the files after it.
         "circuits-18446744073709551615-2026-11-25.jsonl",
     ] {
         assert_eq!(Name::parse(odd), None, "{odd}");
@@ -68,11 +68,11 @@ fn a_start_goes_on_with_the_last_file() {
 fn a_clock_that_jumps_costs_one_file_and_orders_none() {
     let mut rotation = Rotation::new(DAY, Vec::new(), at(100, 0, 0));
     assert_eq!(add(&mut rotation, 1, at(100, 1, 1)).0, 1);
-    // It goes back over midnight, and to 1970: nothing happens.
+    // The clock goes back over midnight, and to 1970: nothing happens.
     assert_eq!(add(&mut rotation, 1, at(99, 23, 2)).0, 1);
     assert_eq!(add(&mut rotation, 1, at(0, 0, 3)).0, 1);
-    // It goes ahead by a century, and back: one file, which ends after a day by the monotonic
-    // clock.
+    // The clock jumps ahead by a century, and back: one file, which ends after a day of the
+    // monotonic clock.
     assert_eq!(add(&mut rotation, 1, at(36_600, 0, 4)), (2, 36_600, vec![]));
     for hour in 5..28 {
         assert_eq!(add(&mut rotation, 1, at(100, hour, hour)).0, 2);
@@ -120,7 +120,7 @@ fn all_files_together_have_a_bound_and_the_oldest_go_for_it() {
     let mut rotation = Rotation::new(rule, files.to_vec(), at(7, 0, 0));
     assert_eq!(add(&mut rotation, 20, at(7, 1, 1)), (2, 7, vec![1]));
     assert_eq!(rotation.bytes(), 60);
-    // The current file is itself too long by a new bound: it is removed, and numbers continue.
+    // A new limit is below the current file's length: it is removed, and numbers continue.
     let mut rotation = Rotation::new(rule, vec![(Name { number: 9, day: 7 }, 5000)], at(7, 0, 0));
     assert_eq!(add(&mut rotation, 20, at(7, 1, 1)), (10, 7, vec![9]));
     assert_eq!((rotation.bytes(), rotation.disk_bytes()), (20, 250));
@@ -140,7 +140,7 @@ fn lines_in_files_of_days_go_first_then_days_then_other_lines() {
     for (bytes, count) in [(1, 1), (77, 2), (1000, 3), (1700, 3), (1801, 4), (2000, 5)] {
         assert_eq!(rotation.place(bytes, at(7, 0, 0)).forget, order[..count], "{bytes}");
     }
-    // For a day's file the file that is written stays.
+    // For a day's file, the current file stays.
     for (bytes, count) in [(476, 2), (477, 3), (1288, 3), (1289, 4), (1388, 4)] {
         assert_eq!(rotation.place_day(bytes).as_deref(), Some(&order[..count]), "{bytes}");
     }

@@ -1,12 +1,12 @@
-//! OnionPerf's files of a shelf: one for each day of UTC that is over. Each download is in one of
-//! them, once.
+//! OnionPerf's files of a shelf, one for each past day of UTC. Each download is in exactly one of
+//! them.
 //!
 //! ```text
-//!  lines in no file yet ─▶ Group: those of the first day ─▶ onionperf.json: its end ─▶ onionperf/DAY.HOST.… ─▶ index.xml
+//!  lines in no file ─▶ Group: first day ─▶ onionperf.json ─▶ onionperf/DAY.HOST.… ─▶ index.xml
 //! ```
 //!
-//! Lines go into files in their order, so one number says which lines are in files. A line of a day
-//! that has a file already, because a clock jumped back, goes into the next file.
+//! Lines go into files in order, so one number tells which lines are in files. If a day has a file
+//! already, because a clock jumped back, its lines go into the next file.
 
 use std::fs::{self, File};
 use std::io::{self, BufReader};
@@ -24,105 +24,103 @@ use crate::store::rotation::{MOST_NUMBER, Name, Now};
 use crate::store::state::StateFile;
 use crate::store::{StoreError, io_error, lines, replace};
 
-/// The folder of these files, in the folder of lines.
+/// Folder of these files, in the folder of lines.
 const FOLDER: &str = "onionperf";
-/// The file that says which lines are in files.
+/// File that tells which lines are in files.
 const STATE: StateFile = StateFile {
     name: "onionperf.json",
     schema: SCHEMA,
     wrong: "this does not say which lines are in files",
     remedy: "delete the file; days that have a file in onionperf keep it",
 };
-/// A file of [`FOLDER`] while it is written.
+/// Name of a file of [`FOLDER`] while it is written.
 const UNFINISHED: &str = "unfinished.new";
-/// The version of [`Progress`] that is written.
+/// Version of [`Progress`] as written.
 const SCHEMA: u32 = 1;
 /// How long the clock must be before a line's day until that day counts as over: a clock that is
-/// set back by some seconds at midnight ends no day.
+/// set back by a few seconds at midnight ends no day.
 const AHEAD: Duration = Duration::from_secs(3600);
 
 /// Which lines are in files.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 struct Progress {
     schema: u32,
-    /// The number of the first circuit that is in no file.
+    /// Number of the first circuit that is in no file.
     first: u64,
-    /// The file that is being written.
+    /// File that is being written.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     next: Option<NextFile>,
 }
 
-/// A file that is being written.
+/// File that is being written.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 struct NextFile {
-    /// Its day of UTC, since 1970.
+    /// Day of UTC, counted since 1970.
     day: u64,
-    /// The number of the first circuit that is in no file once it is there.
+    /// Number of the first circuit that is in no file once it is complete.
     first: u64,
 }
 
-/// The files of a host.
+/// OnionPerf's files of a host.
 #[derive(Debug)]
 pub(super) struct DayFiles {
-    /// The host's name.
     host: String,
-    /// Its public address, if it is to be told.
+    /// Public address, if it is to be included.
     address: Option<String>,
-    /// Which lines are in files.
     progress: Progress,
-    /// The lines that are in none, if there are any.
+    /// Lines that are in no file, if any.
     open: Option<Open>,
     /// Since when the clock has been before their day.
     ahead_since: Option<Duration>,
-    /// Whether the index is to be written anew.
+    /// Whether the index must be written again.
     is_index_old: bool,
 }
 
-/// Where the lines begin that are in no file.
+/// Position of the first lines that are in no file.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 struct Open {
-    /// The number of their first file of lines.
+    /// Number of their first file of lines.
     file: u64,
-    /// The day of the first of them whose day has no file, if there is one.
+    /// Day of the first of them whose day has no file, if any.
     day: Option<u64>,
 }
 
-/// The first lines that are in no file, up to the first one of another day without a file.
+/// The first lines that are in no file, up to the first of another day without a file.
 #[derive(Debug, Default)]
 struct Group {
-    /// Where they begin.
+    /// Their position.
     open: Option<Open>,
     /// Those with a download.
     lines: Vec<CircuitRecord>,
-    /// The number after the last one.
+    /// Number after the last circuit.
     end: u64,
-    /// Where the lines after them begin.
+    /// Position of the lines after them.
     rest: Option<Open>,
 }
 
 impl DayFiles {
-    /// The path of a day's file in a folder of lines.
+    /// Path of a day's file in a folder of lines.
     pub(super) fn path(&self, dir: &Path, day: u64) -> PathBuf {
         dir.join(FOLDER).join(day::file_name(day, &self.host))
     }
 
-    /// A line stands in the file with this number; its day, if that has no file.
+    /// Records a line added to this file of lines, with its day if that has no file.
     pub(super) fn added(&mut self, file: u64, day: Option<u64>) {
         let open = self.open.get_or_insert(Open { file, day });
         open.day = open.day.or(day);
     }
 
-    /// A day's file was removed.
+    /// Records that a day's file was removed.
     pub(super) const fn removed(&mut self) {
         self.is_index_old = true;
     }
 
-    /// The number of the first file of lines that are in no file, if there are any.
+    /// Number of the first file with lines that are in no day's file, if any.
     pub(super) fn held(&self) -> Option<u64> {
         self.open.map(|open| open.file)
     }
 
-    /// The day that is over and has no file, if there is one.
+    /// A past day without a file, if any.
     fn due(&mut self, now: Now) -> Option<u64> {
         let (day, today) = (self.open?.day?, now.unix_secs / DAY_SECS);
         if day <= today {
@@ -133,7 +131,7 @@ impl DayFiles {
         (now.elapsed.saturating_sub(since) >= AHEAD).then_some(day)
     }
 
-    /// The file of a day.
+    /// Creates the content of a day's file.
     fn make(&self, dir: &Path, day: u64, lines: &[CircuitRecord]) -> Result<DayFile, StoreError> {
         let maker = Maker { host: &self.host, address: self.address.as_deref() };
         let lines: Vec<&CircuitRecord> = lines.iter().collect();
@@ -143,7 +141,8 @@ impl DayFiles {
 }
 
 impl Group {
-    /// Adds a line of the file with this number, with its day if that has no file; whether it belongs to them.
+    /// Adds a line of this file of lines, with its day if that has no file; returns whether it
+    /// belongs to the group.
     fn add(&mut self, file: u64, day: Option<u64>, circuit: CircuitRecord) -> bool {
         let open = self.open.get_or_insert(Open { file, day });
         if day.is_some() && open.day.is_some() && open.day != day {
@@ -160,11 +159,11 @@ impl Group {
 }
 
 impl Shelf {
-    /// From now on writes OnionPerf's files, of a host with this name and address, and counts them
-    /// for the bound of the folder. The next circuit has the number `next`.
+    /// Enables OnionPerf's files, for a host with this name and address, and includes them in the
+    /// folder's limit. The next circuit has the number `next`.
     ///
     /// # Errors
-    /// [`StoreError`], which names the file.
+    /// [`StoreError`] with the file's name.
     pub fn keep_days(
         &mut self,
         host: &str,
@@ -174,7 +173,7 @@ impl Shelf {
     ) -> Result<(), StoreError> {
         let folder = self.dir.join(FOLDER);
         fs::create_dir_all(&folder).map_err(io_error(&folder))?;
-        // What a kill has left, if anything.
+        // Left by a killed process, if it exists.
         let _ = fs::remove_file(folder.join(UNFINISHED));
         for (day, bytes) in day_files(&folder, host)? {
             self.rotation.put_day(day, bytes);
@@ -195,19 +194,18 @@ impl Shelf {
         self.trim(now)
     }
 
-    /// Writes the file of the first day that is over and has none, if there is one; its path. To be
-    /// called while no circuit is in flight, because a circuit belongs to the day on which its
-    /// download began.
+    /// Writes the file of the first past day without one, if any, and returns its path. Call it
+    /// while no circuit is in flight, as a circuit belongs to the day on which its download began.
     ///
     /// # Errors
-    /// [`StoreError`], which names the file; it can be tried again.
+    /// [`StoreError`] with the file's name; may be retried.
     pub fn write_day(&mut self, now: Now) -> Result<Option<PathBuf>, StoreError> {
         self.write_index()?;
         let Some(days) = &mut self.days else { return Ok(None) };
         let (Some(day), Some(open)) = (days.due(now), days.open) else { return Ok(None) };
         let group = self.group(open.file)?;
         if group.open.and_then(|open| open.day) != Some(day) {
-            // Its lines have been removed for the bound.
+            // Its lines were removed because of the limit.
             self.set_open(group.open);
             return Ok(None);
         }
@@ -219,7 +217,7 @@ impl Shelf {
         Ok(Some(path))
     }
 
-    /// Writes the file of a day, and before it which lines that has; its path.
+    /// Writes the file of a day, after recording which lines it has, and returns its path.
     fn put(&mut self, day: u64, group: &Group) -> Result<PathBuf, StoreError> {
         let Some(days) = &self.days else { return Err(no_days(&self.dir)) };
         let (path, made) = (days.path(&self.dir, day), days.make(&self.dir, day, &group.lines)?);
@@ -248,7 +246,7 @@ impl Shelf {
         STATE.write(&self.dir, &progress)
     }
 
-    /// Writes the index, if files have come or gone.
+    /// Writes the index, if files were added or removed.
     fn write_index(&mut self) -> Result<(), StoreError> {
         let Some(days) = self.days.as_mut().filter(|days| days.is_index_old) else { return Ok(()) };
         let folder = self.dir.join(FOLDER);
@@ -258,7 +256,7 @@ impl Shelf {
         Ok(())
     }
 
-    /// The lines that are in no file begin there.
+    /// Sets the position of the first lines that are in no file.
     fn set_open(&mut self, open: Option<Open>) {
         if let Some(days) = &mut self.days {
             (days.open, days.ahead_since) = (open, None);
@@ -266,9 +264,8 @@ impl Shelf {
         }
     }
 
-    /// Where the lines begin that are in no file. To find their first file, one line of each file
-    /// of lines is read, from the newest file back; from there on, the lines up to the first one
-    /// whose day has no file.
+    /// Finds the first lines that are in no file. For their file of lines, reads one line per file,
+    /// newest first; from there on, lines up to the first whose day has no file.
     fn find_open(&self) -> Result<Option<Open>, StoreError> {
         let first = self.days.as_ref().map_or(0, |days| days.progress.first);
         let mut open: Option<Open> = None;
@@ -284,8 +281,8 @@ impl Shelf {
         Ok(open)
     }
 
-    /// The number of the newest file of lines that begins with this circuit or one before it: all
-    /// files before it have circuits before this one. 0 if there is none.
+    /// Number of the newest file of lines that begins with this circuit or an earlier one; all
+    /// files before it have earlier circuits. 0 if there is none.
     fn file_of(&self, circuit: u64) -> Result<u64, StoreError> {
         for name in self.rotation.names().rev() {
             let mut is_there = false;
@@ -300,8 +297,7 @@ impl Shelf {
         Ok(0)
     }
 
-    /// The first lines that are in no file, which the file of lines with this number or later ones
-    /// have.
+    /// The first lines that are in no file, searched from this file of lines on.
     fn group(&self, file: u64) -> Result<Group, StoreError> {
         let first = self.days.as_ref().map_or(0, |days| days.progress.first);
         let mut group = Group::default();
@@ -315,7 +311,7 @@ impl Shelf {
         Ok(group)
     }
 
-    /// The number of the first line whose day has no file; `next` if there is none.
+    /// Number of the first circuit whose day has no file; `next` if there is none.
     fn first_without_file(&self, next: u64) -> Result<u64, StoreError> {
         let mut first = next;
         self.each_line(0, |_, circuit| {
@@ -328,13 +324,13 @@ impl Shelf {
         Ok(first)
     }
 
-    /// The day of a line, if it has one, and that has no file.
+    /// Day of a line, if it has one that has no file.
     pub(super) fn open_day(&self, circuit: &CircuitRecord) -> Option<u64> {
         day::day_of(circuit).filter(|day| !self.rotation.has_day(*day))
     }
 
-    /// Hands over each line from the file of lines with this number on, until `take` says that it
-    /// is enough. Lines that are not circuits are skipped.
+    /// Passes lines to `take`, from this file of lines on, until it breaks. Lines that are not
+    /// circuits are skipped.
     fn each_line(
         &self,
         first: u64,
@@ -348,7 +344,7 @@ impl Shelf {
         Ok(())
     }
 
-    /// The same for one file; whether `take` said that it is enough.
+    /// The same for one file.
     fn lines_of(
         &self,
         name: Name,
@@ -375,12 +371,12 @@ impl Shelf {
     }
 }
 
-/// A folder that has no files of days.
+/// Error of a folder without files of days.
 fn no_days(dir: &Path) -> StoreError {
     io_error(dir)(io::ErrorKind::NotFound.into())
 }
 
-/// The days that have a file in a folder, and its length in bytes.
+/// Days that have a file in a folder, with its length in bytes.
 fn day_files(folder: &Path, host: &str) -> Result<Vec<(u64, u64)>, StoreError> {
     let mut all = Vec::new();
     for entry in fs::read_dir(folder).map_err(io_error(folder))? {
@@ -392,7 +388,8 @@ fn day_files(folder: &Path, host: &str) -> Result<Vec<(u64, u64)>, StoreError> {
             return Err(StoreError::Other { path: entry.path(), difference });
         }
         let about = entry.metadata().map_err(io_error(&entry.path()))?;
-        // A folder of this name cannot be removed for the bound, and lines would wait for that.
+        // A folder of such a name could not be removed for the limit, and lines would wait for
+        // that.
         if !about.is_dir() {
             all.push((day, about.len()));
         }

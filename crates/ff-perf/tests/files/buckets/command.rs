@@ -1,4 +1,4 @@
-//! `--rtt-pause`, `--refill` and `--truth` as people give them.
+//! `--rtt-pause`, `--refill` and `--truth` as users give them.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -11,20 +11,20 @@ use serde_json::Value;
 
 use super::{RELAYS, model};
 
-/// Runs `ff-perf circuits` with these arguments.
+/// Runs `ff-perf circuits`.
 fn run(args: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ff-perf"));
     command.arg("circuits").args(args).output().expect("the program runs")
 }
 
-/// The error messages.
+/// Standard error of a run that fails.
 fn fails(args: &[&str]) -> String {
     let output = run(args);
     assert!(!output.status.success() && output.stdout.is_empty(), "{args:?}: {output:?}");
     String::from_utf8(output.stderr).expect("UTF-8")
 }
 
-/// Writes a model in which four relays hold cells back as lines of circuits that were built.
+/// Writes lines of built circuits from a model in which four relays hold cells back.
 fn write(dir: &Path) {
     let circuits = model(4, 0.8, &mut ChaCha12Rng::seed_from_u64(1));
     let mut lines = String::new();
@@ -60,7 +60,7 @@ fn a_truth_is_counted_against_and_its_mistakes_are_named() {
     let (circuits, truth) = (dir.path().to_str().expect("UTF-8"), file.to_str().expect("UTF-8"));
     let analyze = ["analyze", circuits, "--truth", truth];
 
-    // Three of the four, one that holds nothing back, and one that is on no circuit.
+    // Three of the four, one that does not hold cells back, and one that is on no circuit.
     let ids: Vec<String> = [0, 1, 2, 9, RELAYS].map(|at| format!("{at:040}")).into();
     fs::write(&file, format!("# known\n{}", ids.join("\n"))).expect("written");
     let output = run(&[&analyze[..], &["--json"]].concat());

@@ -1,10 +1,10 @@
 //! Real tors in a private network: relays at their BandwidthRate, and relays short of CPU time,
 //! which look alike.
 //!
-//! Each full relay has downloads through it to and from all others that are not, so that cells wait
-//! on most of its links; a download on one link alone leaves the others free, whose cells a tor of
-//! today lets pass between two refills. A run counts only if the relays were full while it
-//! measured. `FF_TEST_SEED` repeats one, as far as chance is ours.
+//! Each full relay carries downloads from and to all others that are not full, so that cells wait
+//! on most of its links. A download on one link alone leaves the others free, and a present tor
+//! forwards their cells between two refills. A run counts only if the relays were full during the
+//! measurement. `FF_TEST_SEED` repeats a run, as far as random numbers are ours.
 
 use std::ops::RangeInclusive;
 use std::path::Path;
@@ -20,39 +20,38 @@ use ff_lab::{
 };
 use serde_json::Value;
 
-/// Where measurements come from.
+/// Host that measures.
 const PROBE: &str = "probe";
-/// The relays that are full.
+/// Relays that are full.
 const FULL: [&str; 3] = ["relay0", "relay1", "exit0"];
-/// A relay with a limit that nothing but probes comes near to.
+/// A relay whose limit only probes use.
 const IDLE: &str = "relay2";
-/// The limit of relays that have one, in bytes a second.
+/// Limit of limited relays, in bytes per second.
 const LIMIT: u64 = 800_000;
-/// What part of its limit a full relay reads and writes: tor's buckets forget 6 to 23 % of it
+/// Share of its limit that a full relay reads and writes: tor's buckets lose 6 to 23 %
 /// (`ff-relay-ext/tor`).
 const FULL_SHARE: RangeInclusive<f64> = 0.77..=1.0;
 /// Downloads through each full relay.
 const DOWNLOADS: usize = 8;
-/// How much of a core a relay short of CPU time has, in per cent.
+/// Share of a core of a relay short of CPU time, in percent.
 const CPU_PERCENT: f64 = 5.0;
-/// The least share of periods in which such a relay must have been stopped.
+/// Least share of periods in which such a relay must have been stopped.
 const STOPPED_SHARE: f64 = 0.9;
 
-/// One lab at a time: they would slow each other down.
+/// One lab at a time, as they would slow each other down.
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// A network at work, with downloads through its full relays.
+/// A running network, with downloads through its full relays.
 struct Lab {
     network: Network,
-    /// What runs through it.
     downloads: Vec<RunningDownloads>,
-    /// What is drawn, and where hosts are.
+    /// Random seed of paths and hosts.
     seed: u64,
-    /// Keeps others waiting; given back last.
+    /// Keeps other labs waiting; released last.
     _alone: MutexGuard<'static, ()>,
 }
 
-/// The mean rates of reading and writing, in bytes a second.
+/// Mean rates of reading and writing, in bytes per second.
 type Rates = [f64; 2];
 
 impl Lab {
@@ -73,7 +72,7 @@ impl Lab {
             paths(name).iter().map(|path| download(&client, path)).collect()
         };
         let downloads = scope(|scope| {
-            // A client of its own for each, because a client that opens streams must not be shared.
+            // One client per relay, because a client that opens streams must not be shared.
             let clients = FULL.iter().enumerate();
             let threads: Vec<_> = clients
                 .map(|(at, name)| scope.spawn(move || all(format!("client{at}"), name)))
@@ -84,11 +83,9 @@ impl Lab {
         Self { network, downloads, seed, _alone: alone }
     }
 
-    /// Measures circuits into a folder; what each relay read and wrote meanwhile, by its own
-    /// account.
+    /// Measures circuits into a folder; returns each relay's rates meanwhile, as it reports them.
     ///
-    /// How long it waited for a core each time it wanted one is printed: a relay that wakes late is
-    /// out of its beat.
+    /// Prints how long each relay waited for a core: one that wakes late has an irregular rhythm.
     fn measure(&self, out: &Path) -> Vec<(String, Rates)> {
         let watch = |name: String| {
             let node = self.network.node(&name);
@@ -116,8 +113,8 @@ impl Lab {
         watches.into_iter().map(did).collect()
     }
 
-    /// Ends everything, and returns the relays that were found to hold cells back, compared with
-    /// those that are full.
+    /// Ends everything, and returns the relays found to hold cells back, compared with the full
+    /// ones.
     fn found(self, out: &Path) -> Value {
         drop(self.downloads);
         let links = self.network.stop_links().expect("a report");
@@ -141,8 +138,8 @@ impl Lab {
     }
 }
 
-/// A network of 12 relays as far apart as regions; full relays and one more have a limit if there
-/// is one.
+/// A network of 12 relays as far apart as regions; the full relays and one more have the limit, if
+/// there is one.
 fn network(limit: Option<u64>, seed: u64) -> Network {
     let plan = HostsPlan {
         delays: Delays::Regions,
@@ -163,14 +160,12 @@ fn network(limit: Option<u64>, seed: u64) -> Network {
     builder.start().expect("a network, which needs root")
 }
 
-/// The relays.
 fn names() -> Vec<String> {
     let exits = (0..4).map(|at| format!("exit{at}"));
     exits.chain((0..8).map(|at| format!("relay{at}"))).collect()
 }
 
-/// Paths of downloads through a full relay: each comes to it from another relay and leaves it to
-/// another one.
+/// Paths of downloads through a full relay, each with other relays before and after it.
 fn paths(full: &str) -> Vec<Vec<String>> {
     let free = names().into_iter().filter(|name| name != IDLE && !FULL.contains(&&**name));
     let free: Vec<String> = free.collect();
@@ -183,7 +178,7 @@ fn paths(full: &str) -> Vec<Vec<String>> {
     (0..DOWNLOADS).map(path).collect()
 }
 
-/// The bytes read and written in a mean second.
+/// Mean bytes read and written per second.
 fn rates(seconds: &[BwSecond]) -> Rates {
     let mean = |of: fn(&BwSecond) -> u64| {
         seconds.iter().map(of).sum::<u64>() as f64 / seconds.len().max(1) as f64
@@ -191,7 +186,7 @@ fn rates(seconds: &[BwSecond]) -> Rates {
     [mean(|second| second.read_bytes), mean(|second| second.written_bytes)]
 }
 
-/// For how many ms a node has waited for a core so far, and how often it has had one
+/// Time for which a node has waited for a core, in ms, and how often it has had one
 /// (`/proc/PID/schedstat`).
 fn waits(node: &Node) -> [f64; 2] {
     let file = format!("/proc/{}/schedstat", node.pid().expect("it runs"));
@@ -201,7 +196,7 @@ fn waits(node: &Node) -> [f64; 2] {
     [wait_ns / 1e6, slices]
 }
 
-/// How many relays a list of the comparison has.
+/// Length of a list of the comparison.
 fn count(found: &Value, key: &str) -> usize {
     found["truth"][key].as_array().expect("a list").len()
 }

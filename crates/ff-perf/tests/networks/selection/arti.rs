@@ -1,4 +1,4 @@
-//! Arti's relay selection over a consensus of 40 relays with all that rules look at.
+//! Arti's relay selection over a consensus of 40 relays that covers all rules.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
@@ -21,15 +21,15 @@ use tor_relay_selection::{
 
 use super::{Places, compare, count, ours};
 
-/// How many paths of each side.
+/// Paths of each side.
 const DRAWS: usize = 60_000;
-/// How many relays.
+/// Number of relays.
 const RELAYS: u8 = 40;
 /// A family's key.
 const FAMILY: &str = "ed25519:xiRC4fYUyj3pROyHeAm5dQerbUMHrLkeOJpG21vff44";
 
-/// The microdescriptor of a relay: families by name, one of them not mutual, families by key, and
-/// exit policies.
+/// Microdescriptor of a relay: families by name, one of them not mutual, families by key, and exit
+/// policies.
 fn microdescriptor(number: u8) -> String {
     let key =
         |first: u8| Base64Unpadded::encode_string(&[[first; 1], [number; 1]].concat().repeat(16));
@@ -52,7 +52,6 @@ fn microdescriptor(number: u8) -> String {
     text + &format!("id ed25519 {}\n", key(2))
 }
 
-/// The flags of a relay.
 fn flags(number: u8) -> String {
     let mut flags = String::new();
     let mut add = |flag, is: bool| flags += if is { flag } else { "" };
@@ -65,7 +64,7 @@ fn flags(number: u8) -> String {
     flags + "V2Dir Valid"
 }
 
-/// The consensus, and the microdescriptors.
+/// The consensus and the microdescriptors.
 fn documents() -> (String, Vec<String>) {
     let micros: Vec<String> = (0..RELAYS).map(microdescriptor).collect();
     let mut text = "network-status-version 3 microdesc\nvote-status consensus\nconsensus-method 33\n\
@@ -100,7 +99,7 @@ fn documents() -> (String, Vec<String>) {
     (text, micros)
 }
 
-/// Arti's directory of them.
+/// Arti's directory of these documents.
 fn directory(text: &str, micros: &[String]) -> NetDir {
     let (_, _, unchecked) = MdConsensus::parse(text).expect("a consensus");
     let consensus = unchecked.dangerously_assume_timely().dangerously_assume_wellsigned();
@@ -113,8 +112,8 @@ fn directory(text: &str, micros: &[String]) -> NetDir {
     directory.unwrap_if_sufficient().unwrap_or_else(|_| panic!("too little of it"))
 }
 
-/// A path as Arti's circuit manager draws it, without guards that are kept: the exit, then the
-/// guard, then the middle.
+/// A path drawn in the order of Arti's circuit manager, without persistent guards: the exit, then
+/// the guard, then the middle.
 fn path<'a>(
     directory: &'a NetDir,
     config: &RelaySelectionConfig<'_>,

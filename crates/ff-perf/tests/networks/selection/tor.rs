@@ -14,20 +14,20 @@ use ff_lab::{Control, NetworkBuilder, RelayConfig};
 
 use super::{Places, compare, count, ours};
 
-/// How many circuits.
+/// Number of circuits.
 const CIRCUITS: usize = 2_000;
-/// How many are being built at a time.
+/// Circuits being built at a time.
 const AT_ONCE: usize = 16;
-/// How many may fail: two relays that begin a link to each other at once close one of them, with
-/// its circuits.
+/// Circuits that may fail: two relays that open a link to each other at once close one of them,
+/// with its circuits.
 const MOST_FAILED: usize = CIRCUITS / 50;
-/// Paths that fail because a relay, or this machine, is busy are drawn like those that do not fail.
+/// Failures because a relay or this machine is busy; such paths are as random as others.
 const BUSY: [&str; 2] = ["REASON=RESOURCELIMIT", "REASON=TIMEOUT"];
-/// How long the next circuit may take.
+/// Longest wait for the next circuit.
 const PATIENCE: Duration = Duration::from_secs(180);
-/// How many paths of ours stand for exact chances.
+/// Our own draws, which stand for exact probabilities.
 const DRAWS: usize = 300_000;
-/// Relays: name, the second part of its 127.x.0.y address, y, weight. Those in 127.1 to 127.3 are
+/// Relays: name, second part of its address 127.x.0.y, y, weight. Those in 127.1 to 127.3 are
 /// guards.
 const RELAYS: [(&str, u8, u8, u32); 12] = [
     ("guard0", 1, 1, 900),
@@ -44,15 +44,14 @@ const RELAYS: [(&str, u8, u8, u32); 12] = [
     ("middle2", 4, 3, 600),
 ];
 
-/// The network: its authorities vote by a bandwidth file, once.
+/// The network; its authorities vote once, by a bandwidth file.
 fn builder(dir: &Path, file: &Path) -> NetworkBuilder {
     let relay = |(name, net, host, _): (&str, u8, u8, u32)| {
         let config = RelayConfig { exit: name.starts_with("exit"), ..RelayConfig::middle(name) };
         config.address(Ipv4Addr::new(127, net, 0, host))
     };
-    // What fewer than three authorities have measured does not count as measured. A tor without
-    // entry guards draws a fresh one for each circuit. Pairs of circuits would be drawn by rules of
-    // their own.
+    // A bandwidth needs three authorities to count as measured. Without entry guards, tor draws a
+    // new guard for each circuit. Conflux pairs would be drawn by other rules.
     let builder = ff_lab::Network::builder()
         .temp_dir(dir)
         .voting_interval(Duration::from_secs(1800))
@@ -65,13 +64,12 @@ fn builder(dir: &Path, file: &Path) -> NetworkBuilder {
         .client_torrc("ConfluxEnabled 0")
         .client_torrc("LearnCircuitBuildTimeout 0")
         .client_torrc("CircuitBuildTimeout 600")
-        // A relay that is short of CPU time takes circuits all the same, so that none is left out
-        // of paths for that.
+        // A relay short of CPU time accepts circuits nevertheless, so that no path lacks it.
         .torrc("MaxOnionQueueDelay 10 minutes");
     RELAYS.into_iter().map(relay).fold(builder, NetworkBuilder::relay)
 }
 
-/// Writes the bandwidth file as soon as all relays have keys, which is before authorities vote.
+/// Writes the bandwidth file as soon as all relays have keys, before authorities vote.
 fn write_weights(dir: &Path, file: &Path, has_ended: &AtomicBool) {
     while !has_ended.load(Ordering::Relaxed) {
         let known: Option<Vec<_>> = RELAYS
@@ -93,7 +91,7 @@ fn write_weights(dir: &Path, file: &Path, has_ended: &AtomicBool) {
     }
 }
 
-/// What a relay below this directory has written as its fingerprint.
+/// Fingerprint of a relay, from its file below this directory.
 fn fingerprint(dir: &Path, name: &str) -> Option<String> {
     let networks = fs::read_dir(dir).ok()?.flatten();
     let file = |network: fs::DirEntry| network.path().join(name).join("fingerprint");
@@ -102,7 +100,7 @@ fn fingerprint(dir: &Path, name: &str) -> Option<String> {
     (id.len() == 40).then(|| id.to_owned())
 }
 
-/// The paths of `wanted` circuits that tor chooses.
+/// Paths of `wanted` circuits that tor chooses.
 fn circuits(control: &mut Control, wanted: usize) -> Vec<Vec<String>> {
     let (mut open, mut paths, mut failed) = (HashSet::new(), Vec::new(), 0);
     let mut until = Instant::now() + PATIENCE;
@@ -154,7 +152,7 @@ fn paths_are_drawn_as_a_c_tor_draws_them() {
     for (name, _, _, weight) in RELAYS {
         assert_eq!(weights[name], f64::from(weight), "{weights:?}");
     }
-    // A tor without entry guards does not ask for this flag.
+    // Without entry guards, tor does not require this flag.
     pool.network.relays.iter_mut().for_each(|relay| relay.flags.stable = true);
 
     let ours = ours(pool, false, DRAWS, seed);

@@ -1,5 +1,4 @@
-//! What tor tells of streams that it attaches itself: on which circuit each is, through which
-//! relays, and why it has ended.
+//! Events of streams that tor attaches itself: each stream's circuit, relays and end.
 
 use std::collections::HashMap;
 use std::io;
@@ -15,51 +14,48 @@ use tokio::sync::watch;
 use crate::client::OwnPath;
 use crate::client::tor::events::reason;
 
-/// How long to wait for an event before looking whether the watcher is still used.
+/// Interval of checks whether the watcher is still used while no event comes.
 const LOOK: Duration = Duration::from_millis(500);
 
-/// The known events of a stream.
+/// State of a stream, by tor's events.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub(super) struct Told {
-    /// The circuit that it is on, or was.
+    /// Present or last circuit.
     circuit: Option<String>,
-    /// The relays of that circuit.
+    /// Relays of that circuit.
     pub(super) path: Option<OwnPath>,
-    /// Why it ended, the last time: tor tries other circuits before it gives a stream up.
+    /// Last end: tor tries other circuits before it gives a stream up.
     pub(super) end: Option<End>,
 }
 
-/// The end of a stream, or of its time on a circuit.
+/// End of a stream, or of its time on a circuit.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) struct End {
-    /// Why.
     pub(super) reason: String,
-    /// Whether the exit has said so, and not tor itself.
+    /// Whether the exit ended it, not tor.
     pub(super) by_exit: bool,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Watcher(Mutex<Streams>);
 
-/// Streams that are watched.
+/// Watched streams.
 #[derive(Debug, Default)]
 struct Streams {
-    /// By where they come from, before they have a number.
+    /// By source address, until their id is known.
     sources: HashMap<SocketAddr, watch::Sender<Told>>,
-    /// By number.
+    /// By tor's id.
     numbers: HashMap<String, watch::Sender<Told>>,
-    /// Whether nothing more is told.
+    /// Whether no more events come.
     is_lost: bool,
 }
 
-/// A stream that is watched until this is dropped; one that has a number, until tor says that it
-/// has ended.
+/// A stream that is watched until this is dropped, or until tor reports its end if its id is known.
 #[derive(Debug)]
 pub(super) struct Watched {
     told: watch::Receiver<Told>,
-    /// Where it comes from.
+    /// Source address.
     source: SocketAddr,
-    /// Where it is known.
     watcher: Arc<Watcher>,
 }
 
@@ -76,7 +72,8 @@ impl Drop for Watched {
 }
 
 impl Watcher {
-    /// Starts the thread that reads events of streams; it ends with the watcher, or with tor.
+    /// Starts the thread that reads events of streams; it ends when the watcher is dropped, or with
+    /// tor.
     pub(super) fn start(mut control: Control) -> io::Result<Arc<Self>> {
         let watcher = Arc::new(Self::default());
         let weak: Weak<Self> = Arc::downgrade(&watcher);
@@ -90,7 +87,7 @@ impl Watcher {
                     Err(error) => Err(error),
                 };
                 if noted.is_err() {
-                    // Dropped senders tell waiting downloads that nothing more comes.
+                    // Dropped senders tell waiting downloads that no more events come.
                     *watcher.lock() = Streams { is_lost: true, ..Streams::default() };
                     return;
                 }
@@ -100,12 +97,12 @@ impl Watcher {
         Ok(watcher)
     }
 
-    /// Whether nothing more is told: tor has ended, or has closed the control connection.
+    /// Whether no more events come: tor has ended or closed the control connection.
     pub(super) fn is_lost(&self) -> bool {
         self.lock().is_lost
     }
 
-    /// Watches the stream that comes from this address.
+    /// Watches the stream from this source address.
     pub(super) fn watch(self: &Arc<Self>, source: SocketAddr) -> Watched {
         let (sender, told) = watch::channel(Told::default());
         let mut streams = self.lock();
@@ -115,7 +112,7 @@ impl Watcher {
         Watched { told, source, watcher: Arc::clone(self) }
     }
 
-    /// Notes what an event tells of a stream that is watched; `path` looks up a circuit's relays.
+    /// Records an event of a watched stream; `path` looks up a circuit's relays.
     fn note<E>(
         &self,
         event: &Event,
@@ -151,7 +148,7 @@ impl Watcher {
                 };
                 let by_exit = event.get("REMOTE_REASON").is_some();
                 let end = End { reason: reason(event), by_exit };
-                // What tor says at the end of a stream that the exit has refused says less.
+                // After an exit's refusal, tor's own event at the stream's end says less.
                 if let Some(sender) = sender.filter(|sender| by_exit || !is_refused(sender)) {
                     sender.send_modify(|told| told.end = Some(end));
                 }
@@ -166,17 +163,17 @@ impl Watcher {
     }
 }
 
-/// Whether the exit has ended a stream already.
+/// Whether the exit has ended the stream.
 fn is_refused(sender: &watch::Sender<Told>) -> bool {
     sender.borrow().end.as_ref().is_some_and(|end| end.by_exit)
 }
 
-/// The relays of a circuit; of all circuits of its conflux set, if it is in one.
+/// Relays of a circuit, or of all circuits of its conflux set.
 fn path(control: &mut Control, circuit: &str) -> ff_lab::Result<OwnPath> {
     Ok(legs(&control.getinfo("circuit-status")?, circuit))
 }
 
-/// The same in what tor says of all circuits (control-spec 3.9).
+/// The same, from the status of all circuits (control-spec 3.9).
 fn legs(status: &str, circuit: &str) -> OwnPath {
     let events: Vec<Event> = status
         .lines()
@@ -192,7 +189,6 @@ fn legs(status: &str, circuit: &str) -> OwnPath {
     OwnPath::of_legs(legs.map(relays).collect())
 }
 
-/// The relays of a circuit.
 fn relays(circuit: &Event) -> Vec<PathRelay> {
     let path = circuit.words().nth(2).filter(|word| word.starts_with('$')).unwrap_or_default();
     let relay = |name: &str| {
@@ -207,22 +203,22 @@ fn relays(circuit: &Event) -> Vec<PathRelay> {
 mod tests {
     use super::*;
 
-    /// Circuits in the words of a real tor, 0.4.9: one, two of a conflux set, and one without
-    /// relays yet.
+    /// Circuits as a real tor, 0.4.9, lists them: one, two of a conflux set, and one without relays
+    /// yet.
     const STATUS: &str = "\
         7 BUILT $AA~a,$BB~b,$CC~c BUILD_FLAGS=NEED_CAPACITY PURPOSE=GENERAL TIME_CREATED=2026-11-29T12:00:00.000000\n\
         8 BUILT $AA~a,$DD~d,$EE~e BUILD_FLAGS=NEED_CAPACITY PURPOSE=CONFLUX_LINKED CONFLUX_ID=F0 CONFLUX_RTT=30\n\
         9 BUILT $AB~f,$DE~g,$EE~e BUILD_FLAGS=NEED_CAPACITY PURPOSE=CONFLUX_LINKED CONFLUX_ID=F0 CONFLUX_RTT=40\n\
         10 LAUNCHED BUILD_FLAGS=NEED_CAPACITY PURPOSE=GENERAL\n";
 
-    /// A watcher, and a stream that it watches: from port 5 of loopback.
+    /// A watcher, and a stream that it watches, from port 5 of loopback.
     fn watched() -> (Arc<Watcher>, Watched) {
         let watcher = Arc::new(Watcher::default());
         let watched = watcher.watch("127.0.0.1:5".parse().expect("an address"));
         (watcher, watched)
     }
 
-    /// Notes events of streams.
+    /// Records events of streams.
     fn note(watcher: &Watcher, texts: &[&str]) {
         for text in texts {
             let event = Event { kind: "STREAM".to_owned(), text: (*text).to_owned() };
@@ -231,7 +227,7 @@ mod tests {
         }
     }
 
-    /// The fingerprints of a path.
+    /// Fingerprints of a path.
     fn ids(told: &Told) -> Vec<&str> {
         let Some(OwnPath::Known(relays)) = &told.path else { panic!("{told:?}") };
         relays.iter().map(|relay| relay.id.as_str()).collect()

@@ -10,49 +10,48 @@ use serde::Serialize;
 
 use super::queue::{Job, Queue, Size};
 
-/// The size of the downloads in the throughput bound, in bytes.
+/// Size of the paper's downloads, in bytes.
 const PUBLISHED_BYTES: u64 = 458_752;
-/// How many downloads run at once, none of which share a limited relay: together they are far from
-/// what two cores carry.
+/// Downloads at once, none of which share a limited relay. Together they need far less than two
+/// cores can carry.
 const AT_ONCE: usize = 4;
-/// A first byte that takes longer is none.
+/// Longest wait for a first byte.
 const FIRST_BYTE_TIMEOUT: Duration = Duration::from_secs(30);
-/// A token bucket that is full gives a second's worth at once; what comes after this is what it
-/// gives for good.
+/// Time until a full token bucket, which allows a second's worth at once, is used up and the rate
+/// is steady.
 const SETTLING: Duration = Duration::from_millis(1500);
-/// The published download through the slowest relay there can be takes 7 s.
+/// Time limit of the paper's download, which takes 7 s through the slowest relay possible.
 const PUBLISHED_TIMEOUT: Duration = Duration::from_secs(60);
-/// Between downloads: token buckets have filled again after a second, and what was on its way has
-/// gone.
+/// Pause between downloads: token buckets are full after a second, and no bytes are in flight.
 const PAUSE: Duration = Duration::from_millis(1200);
 
-/// For so long the relays carry nothing before the first download. For twenty seconds after the
-/// start of an idle network each has read some 90 kB/s, more than the slowest one's limit, and
-/// again for ten seconds when half a minute had passed.
+/// Time without traffic before the first download. For twenty seconds after the start of an idle
+/// network each relay read about 90 kB/s, more than the slowest one's limit, and again for ten
+/// seconds after half a minute.
 const QUIET: Duration = Duration::from_secs(60);
-/// How often it is looked what they carry.
+/// Interval of checks of the relays' traffic.
 const LOOK: Duration = Duration::from_secs(5);
-/// A relay carries nothing if it reads less than this part of what its limit lets through.
+/// A relay counts as idle if it reads less than this share of its limit.
 const NOTHING: f64 = 0.1;
-/// When it is given up to wait for that.
+/// Longest wait until the network is idle.
 const QUIET_TIMEOUT: Duration = Duration::from_secs(300);
 
-/// A download that was made.
+/// A finished download.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Done {
-    /// What for: `alone`, `path`, `slow`, `fast`.
+    /// Purpose: `alone`, `path`, `slow`, `fast`.
     pub(super) what: &'static str,
-    /// Its limited relays, the first hop first; the exit follows.
+    /// Limited relays, first hop first; the exit follows.
     pub(super) path: Vec<usize>,
-    /// What arrived; of long downloads, once the rate had settled.
+    /// Bytes received; of long downloads, once the rate had settled.
     pub(super) bytes: u64,
-    /// How long that took: from the stream's opening, for long downloads from when the rate had
+    /// Time for these bytes: since the stream opened, or for long downloads since the rate had
     /// settled.
     pub(super) secs: f64,
 }
 
 impl Done {
-    /// Bytes a second.
+    /// Bytes per second.
     pub(super) fn rate(&self) -> f64 {
         self.bytes as f64 / self.secs
     }
@@ -61,29 +60,28 @@ impl Done {
 /// A network whose limited relays carry one download each at a time.
 pub(super) struct Bench<'a> {
     network: &'a Network,
-    /// Requests for its end.
+    /// Interrupts the run.
     ending: &'a Ending,
-    /// Its limited relays.
     limited: Vec<&'a Node>,
-    /// How long a long download takes.
+    /// Length of a long download.
     long: Duration,
     progress: ProgressLine,
-    /// All that was downloaded.
+    /// All downloads so far.
     pub(super) done: Vec<Done>,
 }
 
 impl<'a> Bench<'a> {
-    /// Of a network with this number of limited relays.
+    /// For a network with this number of limited relays.
     pub(super) fn new(network: &'a Network, ending: &'a Ending, relays: usize, secs: u8) -> Self {
         let limited = (0..relays).map(|relay| network.node(&format!("limited{relay}"))).collect();
         let (long, progress) = (Duration::from_secs(secs.into()), ProgressLine::of("ff-perf"));
         Self { network, ending, limited, long, progress, done: Vec::new() }
     }
 
-    /// Waits until the network has carried nothing for a while.
+    /// Waits until the network has been idle for [`QUIET`].
     ///
     /// # Errors
-    /// When that does not come, and when a relay ends.
+    /// If it does not become idle, or a relay ends.
     pub(super) fn wait_for_quiet(&self, limits: &[u64]) -> Result<()> {
         let began = Instant::now();
         let most = |limit: &u64| *limit as f64 * LOOK.as_secs_f64() * NOTHING;
@@ -112,7 +110,7 @@ impl<'a> Bench<'a> {
         Ok(())
     }
 
-    /// The bytes that each limited relay has read so far.
+    /// Bytes that each limited relay has read so far.
     fn read(&self) -> Result<Vec<u64>> {
         let of = |node: &&Node| {
             let text = node.control()?.getinfo("traffic/read")?;
@@ -121,15 +119,16 @@ impl<'a> Bench<'a> {
         self.limited.iter().map(of).collect()
     }
 
-    /// How many limited relays there are.
+    /// Number of limited relays.
     pub(super) fn relays(&self) -> usize {
         self.limited.len()
     }
 
-    /// Makes downloads, some at once, none of which share a limited relay; bytes a second of each.
+    /// Runs downloads, several at once, none of which share a limited relay; bytes per second of
+    /// each.
     ///
     /// # Errors
-    /// The first that failed; no other is begun then.
+    /// The first failure; no other download begins after it.
     pub(super) fn run(&mut self, jobs: &[Job]) -> Result<Vec<f64>> {
         let queue = Queue::new(jobs, self.relays());
         let began = self.done.len();
@@ -187,7 +186,7 @@ impl<'a> Bench<'a> {
         errors.first().map_or(Ok((bytes, time)), |error| bail!("it ended early: {error}"))
     }
 
-    /// Downloads as much as the throughput bound's authors did.
+    /// Downloads as many bytes as the paper did.
     fn published(&self, plan: &DownloadPlan) -> Result<(u64, Duration)> {
         let downloads = self.network.download(self.network.node("client0"), plan)?;
         let began = Instant::now();

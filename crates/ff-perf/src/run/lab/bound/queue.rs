@@ -1,43 +1,42 @@
-//! Downloads that wait until their relays are free.
+//! Queue of downloads that wait until their relays are free.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use anyhow::Result;
 
-/// A download to be made.
+/// A download to run.
 #[derive(Clone, Debug)]
 pub(super) struct Job {
-    /// What for: `alone`, `path`, `slow`, `fast`.
+    /// Purpose: `alone`, `path`, `slow`, `fast`.
     pub(super) what: &'static str,
-    /// Its limited relays, the first hop first; the exit follows.
+    /// Limited relays, first hop first; the exit follows.
     pub(super) path: Vec<usize>,
-    /// How much.
     pub(super) size: Size,
 }
 
-/// How much is downloaded.
+/// Size of a download.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Size {
-    /// For some seconds.
+    /// Some seconds.
     Long,
-    /// As in the throughput bound.
+    /// As in the paper.
     Published,
 }
 
-/// Jobs, which several threads take as relays become free.
+/// Jobs that several threads take as relays become free.
 pub(super) struct Queue<'a> {
     jobs: &'a [Job],
-    /// The jobs that are left, and the relays that carry something.
+    /// Remaining jobs and busy relays.
     state: Mutex<State>,
-    /// Whether a relay has become free.
+    /// Signalled when relays become free.
     freed: Condvar,
 }
 
-/// The jobs that are left.
+/// Remaining jobs and busy relays.
 struct State {
     /// Jobs that have not begun.
     left: Vec<usize>,
-    /// Whether each relay carries something.
+    /// Whether each relay carries a download.
     busy: Vec<bool>,
 }
 
@@ -48,13 +47,13 @@ impl<'a> Queue<'a> {
         Self { jobs, state: Mutex::new(state), freed: Condvar::new() }
     }
 
-    /// How many have begun.
+    /// Number of jobs begun.
     pub(super) fn begun(&self) -> usize {
         self.jobs.len() - self.lock().left.len()
     }
 
-    /// Takes jobs until none is left; each with what came of it. One that fails is the last to
-    /// begin.
+    /// Runs jobs until none is left; returns them with their results. After a failure no other
+    /// begins.
     pub(super) fn work<T>(&self, make: &impl Fn(usize) -> Result<T>) -> Vec<(usize, Result<T>)> {
         let mut made = Vec::new();
         while let Some(job) = self.take() {
@@ -73,7 +72,7 @@ impl<'a> Queue<'a> {
         made
     }
 
-    /// The next job whose relays are free, once there is one.
+    /// Waits for a job whose relays are free, and takes it.
     ///
     /// Those with the most relays are the hardest to place, so they go first.
     fn take(&self) -> Option<usize> {

@@ -1,4 +1,4 @@
-//! What came of it, as tables, figures and JSON.
+//! Results as tables, figures and JSON.
 
 use std::fmt::Write as _;
 
@@ -11,22 +11,21 @@ use serde::Serialize;
 
 use super::measure::Done;
 
-/// Means of long downloads may be off B by this share (ledger row Q13).
+/// Largest relative deviation of long downloads' means from B (ledger row Q13).
 const MOST_OFF: f64 = 0.1;
 
-/// All that was found.
+/// Results.
 #[derive(Debug, Serialize)]
 pub(super) struct Report {
-    /// The version of this document.
+    /// Version of this document.
     schema: u32,
-    /// The setting.
     #[serde(flatten)]
     setting: Setting,
-    /// The limits that were set.
+    /// Limits of the relays.
     limits_bytes_per_sec: Vec<u64>,
-    /// What relays carried alone.
+    /// Throughput of each relay alone.
     capacities_bytes_per_sec: Vec<f64>,
-    /// By the number of limited relays.
+    /// By number of limited relays.
     lengths: Vec<Length>,
     /// Figure 6.
     slow_relay: SlowRelay,
@@ -38,12 +37,12 @@ pub(super) struct Report {
     done: Vec<Done>,
 }
 
-/// The setting that is compared with the limits.
+/// Settings of the experiment.
 #[derive(Debug, Serialize)]
 pub(super) struct Setting {
-    /// Which tor the relays are: its version, and where it is.
+    /// The relays' tor: version and path.
     pub(super) tor: String,
-    /// Where paths come from.
+    /// Random seed of the paths.
     pub(super) seed: u64,
     /// Seconds of a long download.
     pub(super) long_secs: u8,
@@ -52,31 +51,30 @@ pub(super) struct Setting {
 /// Paths of one length.
 #[derive(Debug, Serialize)]
 pub(super) struct Length {
-    /// How many limited relays a path has; an exit follows.
+    /// Number of limited relays of a path; an exit follows.
     pub(super) limited_relays: usize,
-    /// Each relay with the same chance.
+    /// Each relay with the same probability.
     pub(super) uniform: Means,
     /// By capacity.
     pub(super) weighted: Means,
 }
 
-/// Bytes a second of random paths.
+/// Mean throughput of random paths.
 #[derive(Debug, Serialize)]
 pub(super) struct Means {
-    /// By the capacities.
+    /// The bound B, from the capacities.
     pub(super) bound_bytes_per_sec: f64,
-    /// By long downloads.
+    /// Long downloads.
     pub(super) long: Measured,
-    /// By downloads of 458,752 bytes.
+    /// Downloads of 458,752 bytes.
     pub(super) published: Measured,
 }
 
-/// A mean that was measured.
+/// A measured mean.
 #[derive(Debug, Serialize)]
 pub(super) struct Measured {
-    /// The mean.
     bytes_per_sec: f64,
-    /// Its standard error, if a path of each kind was taken twice.
+    /// Standard error, if each kind of path was measured twice.
     #[serde(skip_serializing_if = "Option::is_none")]
     standard_error_bytes_per_sec: Option<f64>,
 }
@@ -88,46 +86,44 @@ impl From<Mean> for Measured {
 }
 
 impl Means {
-    /// Long downloads, compared with B.
+    /// Mean of long downloads divided by B.
     fn ratio(&self) -> f64 {
         self.long.bytes_per_sec / self.bound_bytes_per_sec
     }
 }
 
-/// Figure 6: a short path with a slow relay compared with a longer one without.
+/// Figure 6: a short path with a slow relay compared with a longer path without.
 #[derive(Debug, Serialize)]
 pub(super) struct SlowRelay {
-    /// The slow relay's path.
+    /// Path with the slow relay.
     slow: PathMean,
-    /// The other.
+    /// Path without it.
     fast: PathMean,
-    /// The results of the throughput bound, KB/s: three hops with a slow relay, and four without.
+    /// The paper's results in KB/s: three hops with a slow relay, and four without.
     paper_kbytes_per_sec: [f64; 2],
 }
 
 impl SlowRelay {
-    /// Compares with the paper's.
+    /// Compares these paths with the paper's.
     pub(super) fn of(slow: PathMean, fast: PathMean) -> Self {
         Self { slow, fast, paper_kbytes_per_sec: [19.61, 42.22] }
     }
 }
 
-/// The mean of a path's downloads.
+/// Mean of a path's downloads.
 #[derive(Debug, Serialize)]
 pub(super) struct PathMean {
-    /// Its hops, the exit included.
+    /// Number of hops, including the exit.
     hops: usize,
     limited_relays: Vec<usize>,
-    /// How many downloads.
+    /// Number of downloads.
     downloads: usize,
-    /// The mean.
     bytes_per_sec: f64,
-    /// Half the width of its 95 % interval.
+    /// Half the width of the 95 % interval.
     half_width_bytes_per_sec: f64,
 }
 
 impl PathMean {
-    /// Of these downloads.
     pub(super) fn of(path: &[usize], carried: &[f64]) -> Self {
         Self {
             hops: path.len() + 1,
@@ -139,7 +135,7 @@ impl PathMean {
     }
 }
 
-/// Something that has to hold.
+/// A condition and whether it holds.
 #[derive(Debug, Serialize)]
 struct Check {
     what: String,
@@ -147,7 +143,7 @@ struct Check {
 }
 
 impl Report {
-    /// Of what was measured.
+    /// Report of these results.
     pub(super) fn new(
         setting: Setting,
         limits: &[u64],
@@ -200,7 +196,6 @@ impl Report {
             .with_marks("measured, weighted", curve(|length| length.weighted.long.bytes_per_sec))
     }
 
-    /// Tables for people.
     pub(super) fn text(&self) -> String {
         let mut text = format!(
             "Mean throughput of random paths, kB/s: B of capacities that were measured, downloads of {} s, and of 458,752 bytes; {}\n\
@@ -250,7 +245,7 @@ impl Report {
     }
 }
 
-/// The checks that follow from the throughput bound.
+/// Conditions that follow from the bound.
 fn checks(lengths: &[Length], slow: &SlowRelay) -> Vec<Check> {
     let mut checks = Vec::new();
     let uniform: Vec<_> = lengths.iter().map(|length| &length.uniform).collect();

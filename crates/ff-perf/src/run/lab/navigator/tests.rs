@@ -1,4 +1,4 @@
-//! Without a network.
+//! Tests without a network.
 
 use std::sync::Arc;
 
@@ -14,10 +14,9 @@ use crate::probe::Program;
 use crate::run::measure::tests::{Fake, parsed};
 use crate::schedule::{ScheduleLimits, Task};
 
-/// How many paths are drawn.
+/// Number of paths drawn.
 const DRAWS: u32 = 20_000;
 
-/// Options of the experiment.
 fn args(words: &str) -> LabNavigatorArgs {
     let words = ["ff-perf", "lab", "navigator"].into_iter().chain(words.split_whitespace());
     match Cli::try_parse_from(words).expect("a command").command {
@@ -26,20 +25,20 @@ fn args(words: &str) -> LabNavigatorArgs {
     }
 }
 
-/// Whether something that happens with a chance has happened about as often as that in [`DRAWS`]: 5
-/// deviations off is too far.
+/// Whether an event occurred in [`DRAWS`] draws about as often as its probability says: within 5
+/// standard deviations.
 fn is_about(found: u32, chance: f64) -> bool {
     let (draws, found) = (f64::from(DRAWS), f64::from(found));
     (found - draws * chance).abs() <= 5.0 * (draws * chance * (1.0 - chance)).sqrt()
 }
 
-/// What `circuits run` makes of the experiment's words.
+/// The arguments as `circuits run` parses them.
 fn told(args: &LabNavigatorArgs) -> crate::cli::measure::MeasureArgs {
     let target = SocketAddr::from(([10, 0, 0, 1], 80));
     parsed(words(args, target, ["a network", "paths", "out"].map(Path::new)))
 }
 
-/// The circuits, of this number, over which the experiment downloads something.
+/// Numbers of the circuits with a download.
 fn downloads(args: &LabNavigatorArgs, circuits: u64) -> Vec<u64> {
     let told = told(args).measuring;
     let program = Program {
@@ -69,7 +68,7 @@ fn downloads(args: &LabNavigatorArgs, circuits: u64) -> Vec<u64> {
         download_share: told.download_share,
         limits,
     };
-    // Where probes share relays, those are alone that download something.
+    // If probes share relays, only circuits with a download need theirs alone.
     let plan = PathPlan::given(vec![vec![0, 1, 2]], circuits, Box::new(|_| false));
     course.tasks(plan).filter(|task: &Task| task.is_alone).map(|task| task.number).collect()
 }
@@ -122,7 +121,7 @@ fn the_file_of_paths_has_as_many_as_there_are_circuits_up_to_a_bound() {
     for (circuits, paths) in [(100, 100), (MOST_PATHS, MOST_PATHS), (MOST_PATHS + 1, MOST_PATHS)] {
         let text = paths_text(exits, others, circuits, &mut rng);
         assert_eq!(text.lines().count() as u64, paths);
-        // Of a path that has a relay twice, `circuits run` would want nothing.
+        // `circuits run` would refuse a path with a relay twice.
         let read = file::parse("paths", &text).expect("paths");
         let is_one = |path: &Vec<String>| {
             path.len() == 3

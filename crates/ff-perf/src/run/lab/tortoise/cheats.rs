@@ -1,9 +1,9 @@
-//! What clients get that evade the limit, and what a scanner measures that enters as a client, each
-//! with real tors.
+//! Attempts to evade the limit, and measurements by a scanner that enters as a client, with real
+//! tors.
 //!
-//! All relays have the limit; what is compared is bytes of the link per second, divided by the
-//! limit. Weights come from a bandwidth file, which all three authorities vote by, so that a relay
-//! has the flag Fast or lacks it.
+//! All relays have the limit. Results are bytes of links per second, divided by the limit. Weights
+//! come from a bandwidth file, by which all three authorities vote, so that a relay has the flag
+//! Fast or not.
 
 mod tors;
 
@@ -23,43 +23,42 @@ use self::tors::{
 };
 use super::users::{Target, bytes_of_stream};
 
-/// How long a download takes to reach its rate and to use up what its link has saved.
+/// Time for a download to reach its rate and use up its link's burst.
 const SETTLE: Duration = Duration::from_secs(3);
-/// How long a download of sbws takes: it looks for a size that takes 5 to 10 seconds.
+/// Duration of a download of sbws, which chooses a size that takes 5 to 10 seconds.
 const SCAN: Duration = Duration::from_secs(6);
-/// What a link may save where the scanner measures, in bytes: the default at limits below 300 kB/s.
+/// Burst of a link to the scanned relay, in bytes: the default for limits below 300 kB/s.
 const SCAN_BURST: u64 = 3_000_000;
-/// What a single limited link gets: the limit, and a little more or less by what is on its way.
+/// Expected result of one limited link: the limit, and a tolerance for bytes in flight.
 const ONE: [f64; 2] = [0.85, 1.1];
-/// A link without a limit gets this at least.
+/// Expected result of a link without a limit.
 const FREE: [f64; 2] = [3.0, f64::INFINITY];
-/// How often an onion service is tried: its descriptor is not there at once.
+/// Attempts to reach an onion service, whose descriptor is not available at once.
 const ONION_TRIES: usize = 12;
 
-/// A way to evade the limit, and what a client gets by it.
+/// An attempt to evade the limit, with its result.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(super) struct Cheat {
-    /// The paper's claim that it is about; empty if there is none.
+    /// The paper's claim that it tests; empty if there is none.
     id: &'static str,
     /// What the client does.
     cheat: String,
-    /// Bytes a second of its links, divided by the limit; none if it failed.
+    /// Bytes per second of its links, divided by the limit; `None` if it failed.
     times_the_limit: Option<f64>,
-    /// The least expected value.
+    /// Lower bound of the expected result.
     low: f64,
-    /// The greatest expected value; `null` if it is unbounded.
+    /// Upper bound of the expected result; `null` if unbounded.
     high: f64,
-    /// Why it failed.
+    /// Reason of a failure.
     reason: String,
 }
 
 impl Cheat {
-    /// Whether it gets what is expected.
+    /// Whether the result is within its bounds.
     pub(super) fn holds(&self) -> bool {
         self.times_the_limit.is_some_and(|times| (self.low..=self.high).contains(&times))
     }
 
-    /// A line for people.
     pub(super) fn line(&self) -> String {
         let verdict = if self.holds() { "as expected" } else { "NOT AS EXPECTED" };
         let times = match self.times_the_limit {
@@ -73,7 +72,6 @@ impl Cheat {
         format!("{:<4} {}: {times} ({verdict}: {expected})", self.id, self.cheat)
     }
 
-    /// Its row of a table.
     pub(super) fn cells(&self) -> Vec<String> {
         let times = self.times_the_limit.map_or_else(String::new, |times| times.to_string());
         let numbers = [self.low, self.high].map(|bound| bound.to_string());
@@ -82,10 +80,10 @@ impl Cheat {
     }
 }
 
-/// Measures all of them with this tor, which has the limit.
+/// Runs all attempts with this tor, which has the limit.
 ///
 /// # Errors
-/// When the network does not start, and when the program is asked to end.
+/// If the network does not start, or the end is asked for.
 pub(super) fn run(tor: &Path, is_short: bool, ending: &Ending) -> Result<Vec<Cheat>> {
     note("ff-perf: starting a network to evade the limit in");
     let network = start(tor, ending).context("Failed to start the private network")?;
@@ -101,14 +99,13 @@ pub(super) fn run(tor: &Path, is_short: bool, ending: &Ending) -> Result<Vec<Che
     Ok(bench.cheats)
 }
 
-/// A network and what was measured in it.
+/// A network and its results.
 struct Bench<'a> {
     network: &'a Network,
-    /// Requests for the end.
+    /// Interrupts the run.
     ending: &'a Ending,
-    /// How long a rate is measured.
+    /// Time for which a rate is measured.
     time: Duration,
-    /// The results.
     cheats: Vec<Cheat>,
 }
 
@@ -134,13 +131,12 @@ impl Bench<'_> {
         })
     }
 
-    /// Clients that run a relay, by the flags that the consensus gives it.
+    /// Clients that run a relay, by its flags in the consensus.
     fn flags(&mut self) -> Result<()> {
-        // The next relay may lack Stable, too, and its link must not be what limits.
+        // The next relay may lack Stable too, and its link must not be the bottleneck.
         let next = self.node("middle0").or_addr().ip().to_string();
         self.set(0, "FFIngressExemptAddress", &next)?;
-        // Which relays have Stable is decided by seconds: relays of a new network do not have
-        // another history.
+        // Seconds decide which relays have Stable: relays of a new network have no other history.
         let mut kinds = BTreeMap::new();
         for (relay, _) in RUNNERS {
             kinds.entry(self.flags_of(relay)?).or_insert(relay);
@@ -237,8 +233,8 @@ impl Bench<'_> {
         self.add("T27", "the same, its address exempt".to_owned(), FREE, rate)
     }
 
-    /// What sbws measures: its first hop is the measured relay, which limits it as a client. Its
-    /// link is new, so the burst and the time decide, and not the relay.
+    /// Measurement by sbws: its first hop is the measured relay, which limits it as a client. Its
+    /// link is new, so the result depends on burst and time, not on the relay.
     fn scanner(&mut self) -> Result<()> {
         let by_arithmetic = (SCAN_BURST as f64 / SCAN.as_secs_f64() + LIMIT as f64) / LIMIT as f64;
         for (guard, what) in [(3, "a relay without a rate"), (4, "a relay of 1 MB/s")] {
@@ -268,7 +264,7 @@ impl Bench<'_> {
         Ok(self.node(client).wait_for_enough_documents()?)
     }
 
-    /// Measures one; only the program's end is an error.
+    /// Runs one attempt and records its result; fails only if the end is asked for.
     fn add(
         &mut self,
         id: &'static str,
@@ -295,7 +291,7 @@ impl Bench<'_> {
         set.with_context(|| format!("Failed to set {option} of {name}"))
     }
 
-    /// Whether a relay has Fast, and Stable, in the consensus.
+    /// Whether a relay has Fast and Stable in the consensus.
     fn flags_of(&self, relay: &str) -> Result<[bool; 2]> {
         let fingerprint = self.node(relay).rsa_fingerprint();
         let all = relay_statuses(&self.network.consensus()?);
@@ -304,14 +300,14 @@ impl Bench<'_> {
         Ok(["Fast", "Stable"].map(|flag| found.has_flag(flag)))
     }
 
-    /// Downloads through a guard, each stream on a circuit of its own.
+    /// Downloads through a guard, each stream on its own circuit.
     fn download(&self, client: &str, guard: &str, streams: usize) -> Result<RunningDownloads> {
         let path = [guard, "middle0", "exit0"].map(|name| self.node(name));
         let plan = DownloadPlan::through(&path).streams(streams);
         Ok(self.network.download(self.node(client), &plan)?)
     }
 
-    /// What downloads get together, divided by the limit.
+    /// Rate of all downloads together, divided by the limit.
     fn rate(&self, downloads: &[RunningDownloads]) -> Result<f64> {
         self.ending.sleep(SETTLE)?;
         let bytes = || downloads.iter().map(RunningDownloads::bytes).sum::<u64>();
@@ -325,18 +321,17 @@ impl Bench<'_> {
     }
 }
 
-/// The nickname of a guard.
 fn guard_name(guard: u32) -> String {
     debug_assert!(guard < GUARDS);
     format!("guard{guard}")
 }
 
-/// Bytes of streams in a time, as bytes a second of the link, divided by the limit.
+/// Bytes of streams in a time, converted to bytes per second of the link, divided by the limit.
 fn per_limit(bytes: u64, time: Duration) -> f64 {
     bytes as f64 / PAYLOAD / time.as_secs_f64() / LIMIT as f64
 }
 
-/// Copies a relay's keys over those of another.
+/// Replaces a relay's keys by those of another.
 fn copy_keys(from: &Path, to: &Path) -> Result<()> {
     for entry in fs::read_dir(from).with_context(|| from.display().to_string())? {
         let path = entry?.path();

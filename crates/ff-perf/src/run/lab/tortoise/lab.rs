@@ -12,17 +12,18 @@ use ff_sim::flow::tortoise::world::{TortoiseClient, World};
 
 use super::users::User;
 
-/// The networks' addresses, and the first of them.
+/// The networks' address range, and its first address.
 const ADDRESSES: (&str, Ipv4Addr) = ("10.9.0.0/16", Ipv4Addr::new(10, 9, 0, 1));
-/// The longest packet, in bytes: loopback's own 64 KiB would hide what queues in a link.
+/// Longest packet in bytes: with loopback's 64 KiB, queues in a link would not show.
 const MTU: u16 = 1500;
-/// Authorities: the consensus has the weights of a bandwidth file if three vote for them.
+/// Number of authorities: the consensus uses the weights of a bandwidth file if three vote for
+/// them.
 const AUTHORITIES: usize = 3;
-/// Time from one consensus to the next; a private network does not have a second one.
+/// Time between consensuses, so long that there is no second one.
 const VOTING_INTERVAL: Duration = Duration::from_secs(1800);
-/// The least rate of a relay that tor takes, in bytes a second.
+/// Lowest rate of a relay that tor accepts, in bytes per second.
 const LEAST_RATE: u64 = 76_800;
-/// What the public network's consensus sets of scheduling, queues and congestion control.
+/// Parameters of the public network's consensus on scheduling, queues and congestion control.
 const PARAMS: [(&str, i64); 6] = [
     ("KISTSchedRunInterval", 2),
     ("circ_max_cell_queue_size", 2000),
@@ -32,12 +33,12 @@ const PARAMS: [(&str, i64); 6] = [
     ("cc_sscap_exit", 600),
 ];
 
-/// A kind of tor.
+/// Kind of tor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Tor {
     /// Without FlashFlow; token buckets are refilled every 100 ms.
     Stock,
-    /// The same, but refilled once a second.
+    /// Without FlashFlow; token buckets are refilled once a second.
     Slow,
     /// With FlashFlow's limit.
     Ours,
@@ -52,7 +53,7 @@ impl Tor {
         }
     }
 
-    /// How often its token buckets are refilled, in ms. SETCONF cannot change that.
+    /// Refill interval of its token buckets, in ms. SETCONF cannot change it.
     const fn refill_ms(self) -> u32 {
         match self {
             Self::Slow => 1000,
@@ -60,7 +61,7 @@ impl Tor {
         }
     }
 
-    /// The command that sets the limit of a relay's links, in bytes a second and bytes.
+    /// Command that sets the limit of a relay's links: bytes per second, and burst in bytes.
     fn limit_command(self, limit: Option<(u64, u64)>) -> String {
         let (rate, burst) = limit.unwrap_or((0, 0));
         let ours = match (self, limit) {
@@ -72,8 +73,8 @@ impl Tor {
     }
 }
 
-/// Takes the calling thread, and all that it starts, into a namespace in which nodes have addresses
-/// of their own.
+/// Moves the calling thread, and all processes that it starts, into a namespace in which nodes have
+/// their own addresses.
 ///
 /// # Errors
 /// Without root.
@@ -85,7 +86,7 @@ pub(super) fn enter_namespace() -> ff_lab::Result<Namespace> {
     Ok(namespace)
 }
 
-/// Begins to describe a network in that namespace.
+/// Starts the configuration of a network in that namespace.
 pub(super) fn builder(tor: Option<&Path>, ending: &Ending) -> NetworkBuilder {
     let mut builder = Network::builder()
         .authorities(AUTHORITIES)
@@ -98,27 +99,25 @@ pub(super) fn builder(tor: Option<&Path>, ending: &Ending) -> NetworkBuilder {
     PARAMS.into_iter().fold(builder, |builder, (name, value)| builder.consensus_param(name, value))
 }
 
-/// The address of a node by its number: authorities, relays, clients.
+/// Address of a client's node; numbers count authorities, relays, clients.
 pub(super) fn address(relays: usize, client: usize) -> Ipv4Addr {
     let number = u32::try_from(AUTHORITIES + relays + client).unwrap_or(0);
     Ipv4Addr::from_bits(ADDRESSES.1.to_bits() + number)
 }
 
-/// A network at work.
+/// A running network.
 pub(super) struct Lab {
-    /// Its tors.
     network: Network,
-    /// Which kind they are.
     tor: Tor,
-    /// Each client's sequence, and the name of its node.
+    /// Each client's number in the sequence, and the name of its node.
     clients: Vec<(u64, String)>,
 }
 
 impl Lab {
-    /// Starts a network, and waits until all clients know enough to build circuits.
+    /// Starts a network and waits until all clients know enough to build circuits.
     ///
     /// # Errors
-    /// When a tor does not start.
+    /// If a tor does not start.
     pub(super) fn start(
         tor: Tor,
         program: Option<&Path>,
@@ -148,7 +147,7 @@ impl Lab {
             };
             clients.push((client.stream, name));
         }
-        // The paper's clients had no conflux; and a client needs no threads of its own for a few
+        // The paper's clients had no conflux, and a client needs no extra threads for a few
         // circuits.
         let builder = builder.clients(tors).client_torrc("ConfluxEnabled 0");
         let network = builder.client_torrc("NumCPUs 1").start()?;
@@ -163,7 +162,7 @@ impl Lab {
     /// Sets the limit of an experiment at its relays.
     ///
     /// # Errors
-    /// When a relay does not take it.
+    /// If a relay refuses it.
     pub(super) fn limit(&self, world: &World) -> Result<()> {
         for (number, name) in self.relay_names(world).iter().enumerate() {
             let limits = world.relays.get(number).is_some_and(|relay| relay.limits);
@@ -176,10 +175,10 @@ impl Lab {
         Ok(())
     }
 
-    /// Sets what the relays with machines of their own carry.
+    /// Sets the rates of the relays with their own machines.
     ///
     /// # Errors
-    /// When a relay does not take it.
+    /// If a relay refuses it.
     pub(super) fn set_capacity(&self, world: &World) -> Result<()> {
         for (number, rate) in world.capacities.iter().take(world.dedicated()).enumerate() {
             let (name, rate) = (format!("relay{number}"), whole(*rate).max(LEAST_RATE));
@@ -190,10 +189,10 @@ impl Lab {
         Ok(())
     }
 
-    /// What the relays with machines of their own have written so far, in bytes.
+    /// Bytes written so far by the relays with their own machines.
     ///
     /// # Errors
-    /// When one of them does not say.
+    /// If one of them does not report it.
     pub(super) fn written(&self, world: &World) -> Result<u64> {
         let of = |number: usize| {
             let node = self.network.node(&format!("relay{number}"));
@@ -203,10 +202,10 @@ impl Lab {
         (0..world.dedicated()).map(of).sum()
     }
 
-    /// The users of an experiment: all of the network's, or fewer.
+    /// Users of an experiment: all of the network's, or fewer.
     ///
     /// # Errors
-    /// When the network does not have such a client.
+    /// If the network does not have such a client.
     pub(super) fn users(&self, world: &World) -> Result<Vec<User>> {
         let user = |client: &TortoiseClient| {
             let found = self.clients.iter().find(|(stream, _)| *stream == client.stream);
@@ -216,7 +215,7 @@ impl Lab {
         world.clients.iter().map(user).collect()
     }
 
-    /// The names of the nodes of an experiment's relays.
+    /// Node names of an experiment's relays.
     fn relay_names(&self, world: &World) -> Vec<String> {
         let dedicated = (0..world.dedicated()).map(|number| format!("relay{number}"));
         let runners = world.clients.iter().filter(|client| client.relay.is_some());
@@ -224,24 +223,24 @@ impl Lab {
     }
 }
 
-/// The world that has all clients of some experiments with as many client relays.
+/// The experiment that contains all clients of these, which have the same number of client relays.
 pub(super) fn largest(cells: &[Cell]) -> Option<Cell> {
     cells.iter().max_by_key(|cell| cell.has_more).copied()
 }
 
-/// The nickname of a client's relay.
+/// Nickname of a client's relay.
 fn relay_name(client: &TortoiseClient) -> String {
     format!("runner{}", client.stream)
 }
 
-/// What a client's relay forwards, in bytes a second.
+/// Rate that a client's relay forwards, in bytes per second.
 fn forwards(world: &World, place: usize) -> f64 {
     let hop = world.relays.get(place).and_then(|relay| usize::try_from(relay.hops[0]).ok());
     hop.and_then(|hop| world.capacities.get(hop)).copied().unwrap_or(0.0)
 }
 
-/// A relay of this rate in bytes a second, which is also its weight. Any relay may have any place
-/// in a circuit, as in ff-sim.
+/// A relay with this rate in bytes per second, which is also its weight. As in ff-sim, any relay
+/// may have any position in a circuit.
 fn relay(name: String, tor: Tor, rate: f64) -> RelayConfig {
     let bytes = whole(rate).max(LEAST_RATE);
     RelayConfig::exit(name)
@@ -250,8 +249,8 @@ fn relay(name: String, tor: Tor, rate: f64) -> RelayConfig {
         .torrc(format!("TokenBucketRefillInterval {} msec", tor.refill_ms()))
 }
 
-/// A client's relay: it forwards what its line carries up, and shares what comes down with the
-/// client.
+/// A client's relay: it forwards what its line carries upwards, and shares the downward direction
+/// with the client.
 fn client_relay(client: &TortoiseClient, tor: Tor, forwards: f64) -> RelayConfig {
     let bytes = whole(forwards).max(LEAST_RATE);
     let line = whole(client.down).max(bytes);
@@ -263,7 +262,7 @@ fn client_relay(client: &TortoiseClient, tor: Tor, forwards: f64) -> RelayConfig
         .socks_port()
 }
 
-/// Whole bytes.
+/// Rounds to whole bytes.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,

@@ -1,4 +1,4 @@
-//! The results of `lab tortoise`: as text, as JSON and as files.
+//! Results of `lab tortoise` as text, JSON and files.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -15,7 +15,7 @@ use ff_circuits::lab::tortoise::{
     CellComparison, ClaimComparison, TorResults, cells_text, claims_markdown, claims_text,
 };
 
-/// The header of the table of experiments.
+/// Header of the table of experiments.
 const CELLS: [&str; 9] = [
     "tor",
     "experiment",
@@ -27,37 +27,35 @@ const CELLS: [&str; 9] = [
     "lab_to_model",
     "is_within",
 ];
-/// The header of the table of cheats.
+/// Header of the table of attempts to evade the limit.
 const CHEATS: [&str; 6] = ["id", "cheat", "times_the_limit", "low", "high", "reason"];
 
-/// The results.
+/// Results.
 #[derive(Debug, Serialize)]
 pub(super) struct Report {
-    /// The version of this document.
+    /// Version of this document.
     schema: u32,
-    /// The random seed.
     seed: u64,
-    /// The network's size, as a part of the paper's.
+    /// Size of the network, as a share of the paper's.
     scale: f64,
-    /// What the 15 relays carried together.
+    /// Total rate of the 15 relays.
     pub(super) capacity_bytes_per_sec: Option<f64>,
     /// The experiments.
     pub(super) cells: Vec<CellComparison>,
     /// The paper's claims.
     pub(super) claims: Vec<ClaimComparison>,
-    /// How many downloads failed, by kind of tor and reason.
+    /// Failed downloads by kind of tor and reason.
     pub(super) failures: BTreeMap<String, u64>,
-    /// By how much this program's timers were late, in the experiment with the greatest mean, in
-    /// ms.
+    /// Mean lateness of this program's timers in ms, in the experiment where it was greatest.
     pub(super) timers_late_ms: f64,
-    /// Whether that is too much: the experiments are invalid.
+    /// Whether that is too much, so that the experiments are invalid.
     pub(super) is_machine_busy: bool,
-    /// What clients got that evaded the limit.
+    /// Attempts to evade the limit.
     pub(super) cheats: Vec<Cheat>,
 }
 
 impl Report {
-    /// Of a run in which nothing was measured yet.
+    /// A report without results yet.
     pub(super) const fn new(seed: u64, scale: f64) -> Self {
         Self {
             schema: 1,
@@ -73,17 +71,16 @@ impl Report {
         }
     }
 
-    /// Whether an experiment of a kind of tor is further from the model than it may be.
+    /// Whether an experiment of a kind of tor differs too much from the model.
     pub(super) fn has_wrong_cell(&self, tor: &str) -> bool {
         self.cells.iter().any(|cell| cell.tor == tor && cell.is_within == Some(false))
     }
 
-    /// Whether a cheat got something else than is expected.
+    /// Whether an attempt to evade the limit has an unexpected result.
     pub(super) fn has_wrong_cheat(&self) -> bool {
         self.cheats.iter().any(|cheat| !cheat.holds())
     }
 
-    /// The results for people.
     pub(super) fn text(&self) -> String {
         let mut text = String::new();
         if !self.cells.is_empty() {
@@ -116,7 +113,7 @@ impl Report {
     /// Writes tables, the claims as a document, and the summary.
     ///
     /// # Errors
-    /// When a file cannot be written.
+    /// If a file cannot be written.
     pub(super) fn write(&self, folder: &Folder, options: CommandOptions) -> Result<()> {
         folder.write("ledger.md", claims_markdown(&self.claims).as_bytes())?;
         let number = |value: Option<f64>| value.map_or_else(String::new, |value| value.to_string());
@@ -145,7 +142,7 @@ impl Report {
 /// Draws the paper's figures with the rates of each kind of tor.
 ///
 /// # Errors
-/// When a file cannot be written.
+/// If a file cannot be written.
 pub(super) fn write_figures(folder: &Folder, tors: &[TorResults], numbers: &[u8]) -> Result<()> {
     for tor in tors {
         for figure in figures(&tor.results, numbers) {

@@ -1,5 +1,5 @@
-//! Web and bulk users (the paper's §5), all in one thread: each downloads through a SocksPort,
-//! waits for the last byte, thinks, and asks again, as ff-sim's users do.
+//! Web and bulk users (the paper's §5), all in one thread. As in ff-sim, each downloads through a
+//! SocksPort, waits for the last byte, thinks, and downloads again.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -18,55 +18,51 @@ use tokio::net::TcpStream;
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::{sleep, timeout, timeout_at};
 
-/// A download that takes longer has failed: a file of 5 MB at a quarter of what the mean client
-/// has.
+/// Time limit of a download: a file of 5 MB at a quarter of the mean client's rate.
 const DOWNLOAD_TIMEOUT: Duration = Duration::from_secs(480);
-/// How long a user waits after a failure, so that a refused connection is not asked for again at
-/// once.
+/// Pause of a user after a failure, so that a refused connection is not retried at once.
 const AFTER_FAILURE_SECS: f64 = 1.0;
-/// How often it is looked whether the program is asked to end.
+/// Interval of checks for a request to end.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// A user of a client.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct User {
-    /// The client, as ff-sim drew it.
+    /// The client, as drawn by ff-sim.
     pub(super) client: TortoiseClient,
-    /// Its SocksPort.
     pub(super) socks: SocketAddr,
 }
 
-/// An experiment's downloads.
+/// Settings of an experiment's downloads.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Watch {
-    /// Where the bytes come from.
+    /// Address of the download server.
     pub(super) source: SocketAddr,
-    /// The seed of the users' sizes and pauses.
+    /// Random seed of the users' sizes and pauses.
     pub(super) seed: u64,
     /// Seconds before the measured ones.
     pub(super) warm_up_secs: u32,
-    /// Seconds that are measured.
+    /// Measured seconds.
     pub(super) secs: u32,
 }
 
-/// What users got.
+/// Results of users.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Observed {
-    /// Their rates, in the order of the users; `used` is not set.
+    /// Rates in the order of the users; `used` is not set.
     pub(super) outcome: TortoiseOutcome,
-    /// How many downloads failed, by reason.
+    /// Failed downloads by reason.
     pub(super) failures: BTreeMap<String, u64>,
     /// Bytes that `carried` counted in the measured time.
     pub(super) carried: u64,
-    /// By how much timers were late in that time, in the mean.
+    /// Mean lateness of timers in that time.
     pub(super) late: Duration,
 }
 
-/// Lets users download, and watches for the measured time; `carried` reads a counter of bytes at
-/// its beginning and end.
+/// Lets users download, and observes the measured time; `carried` reads a counter of bytes at its
+/// start and end.
 ///
 /// # Errors
-/// Those of `carried`, and when the program is asked to end.
+/// Errors of `carried`, and if the end is asked for.
 pub(super) fn watch(
     users: &[User],
     watch: &Watch,
@@ -91,13 +87,12 @@ pub(super) fn watch(
     Ok(Observed { carried, late, ..log.observed.into_inner() })
 }
 
-/// A runtime in this thread, which may be inside of a network namespace.
+/// A runtime in this thread, which may be inside a network namespace.
 fn runtime() -> Result<Runtime> {
     Builder::new_current_thread().enable_all().build().context("Failed to start a runtime")
 }
 
-/// Waits, but not longer than until somebody asks for the end; by how much timers were late, in the
-/// mean.
+/// Waits, at most until the end is asked for, and returns the mean lateness of timers.
 async fn wait(time: Duration, ending: &Ending) -> Result<Duration> {
     let until = Instant::now() + time;
     let (mut late, mut timers) = (Duration::ZERO, 0_u32);
@@ -114,7 +109,7 @@ async fn wait(time: Duration, ending: &Ending) -> Result<Duration> {
     }
 }
 
-/// One user's downloads, without an end.
+/// One user's downloads, without end.
 async fn download(number: usize, user: &User, watch: &Watch, log: &Log) {
     let kind = user.client.kind;
     let mut rng = user.client.user_rng(watch.seed);
@@ -139,18 +134,16 @@ async fn download(number: usize, user: &User, watch: &Watch, log: &Log) {
     }
 }
 
-/// Notes that are taken during an experiment.
+/// Records of an experiment.
 struct Log {
-    /// When it began.
     began: Instant,
-    /// The seconds after that which are measured.
+    /// Start and end of the measured time, in seconds since `began`.
     measured: (f64, f64),
-    /// The notes.
     observed: RefCell<Observed>,
 }
 
 impl Log {
-    /// Of an experiment that begins now.
+    /// Records of an experiment that begins now.
     fn new(users: &[User], watch: &Watch) -> Self {
         let clients = users.iter().map(|user| &user.client);
         let clients = clients.map(|client| Seen::new(client.kind, client.relay.is_some()));
@@ -163,18 +156,18 @@ impl Log {
         }
     }
 
-    /// Seconds since the beginning.
+    /// Seconds since the start.
     fn secs(&self) -> f64 {
         self.began.elapsed().as_secs_f64()
     }
 
-    /// Notes how much was asked for, in bytes.
+    /// Records a requested size, in bytes.
     fn add_size(&self, kind: UserKind, size: f64) {
         self.observed.borrow_mut().outcome.asked.sizes[usize::from(kind == UserKind::Bulk)]
             .add(size);
     }
 
-    /// Notes a pause of a web user, in seconds.
+    /// Records a pause of a web user, in seconds.
     fn add_pause(&self, kind: UserKind, pause: f64, is_break: bool) {
         if kind == UserKind::Web {
             let asked = &mut self.observed.borrow_mut().outcome.asked;
@@ -182,7 +175,7 @@ impl Log {
         }
     }
 
-    /// Notes the rate of a download, in bytes a second, that ended at this second.
+    /// Records a download that ended at this second, by its rate in bytes per second.
     fn add_download(&self, number: usize, rate: f64, ended: f64) {
         if (self.measured.0..=self.measured.1).contains(&ended)
             && let Some(seen) = self.observed.borrow_mut().outcome.clients.get_mut(number)
@@ -191,17 +184,16 @@ impl Log {
         }
     }
 
-    /// Notes a failure.
     fn add_failure(&self, reason: String) {
         *self.observed.borrow_mut().failures.entry(reason).or_default() += 1;
     }
 }
 
-/// Where a stream leads.
+/// Destination of a stream.
 #[derive(Clone, Debug)]
 pub(super) enum Target {
     Address(SocketAddr),
-    /// To a port of an onion service.
+    /// An onion service and its port.
     Onion(String, u16),
 }
 
@@ -216,11 +208,11 @@ async fn fetch(socks: SocketAddr, source: SocketAddr, size: f64) -> io::Result<(
     if came == bytes {
         return Ok(());
     }
-    // How many are missing would make a reason of its own of each failure.
+    // Without the number of missing bytes, which would make each failure a different reason.
     Err(io::Error::new(ErrorKind::UnexpectedEof, "the stream ended early"))
 }
 
-/// Opens a stream by SOCKS 5 (RFC 1928), without a password.
+/// Opens a stream by SOCKS 5 (RFC 1928) without authentication.
 async fn open(socks: SocketAddr, target: &Target) -> io::Result<TcpStream> {
     let mut stream = TcpStream::connect(socks).await?;
     stream.write_all(&[5, 1, 0]).await?;
@@ -238,7 +230,6 @@ async fn open(socks: SocketAddr, target: &Target) -> io::Result<TcpStream> {
     }
 }
 
-/// A request for a stream.
 fn request(target: &Target) -> io::Result<Vec<u8>> {
     let mut bytes = vec![5, 1, 0];
     let port = match target {
@@ -258,10 +249,10 @@ fn request(target: &Target) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Downloads without end through a SocksPort; what comes in a time after it has settled, in bytes.
+/// Downloads without end through a SocksPort; returns the bytes of `time` after `settle`.
 ///
 /// # Errors
-/// When the stream does not open or ends.
+/// If the stream does not open, or ends.
 pub(super) fn bytes_of_stream(
     socks: SocketAddr,
     target: &Target,
@@ -277,7 +268,7 @@ pub(super) fn bytes_of_stream(
     bytes.context("Failed to download through a SocksPort")
 }
 
-/// Reads for a time; how many bytes came.
+/// Reads for `time` and returns the bytes received.
 async fn read_for(stream: &mut TcpStream, time: Duration) -> io::Result<u64> {
     let until = tokio::time::Instant::now() + time;
     let (mut buffer, mut bytes) = (vec![0; 65_536], 0);

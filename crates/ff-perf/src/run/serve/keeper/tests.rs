@@ -1,5 +1,5 @@
-//! Months of downloads in simulated time: real files, clocks of the test, and a client whose
-//! downloads are all of 20 s.
+//! Months of downloads in simulated time, with real files, simulated clocks, and a client whose
+//! downloads all take 20 s.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -26,17 +26,16 @@ use crate::schedule::{Next, Scheduler, Task};
 
 /// 2026-11-20, in seconds since 1970.
 const BEGIN: u64 = 1_795_132_800;
-/// How long a download takes, in seconds: the last one of a day ends on the next.
+/// Duration of a download in seconds; the last one of a day ends on the next.
 const TAKES: u64 = 20;
 
-/// A folder in memory where there is one: whole days are written in a moment.
+/// A folder in memory if possible, where whole days are written in a moment.
 fn folder() -> TempDir {
     let memory = Path::new("/dev/shm");
     let dir = if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() };
     dir.expect("a directory")
 }
 
-/// Options of `downloads serve`.
 fn args(dir: &Path, more: &str) -> ServeArgs {
     let words =
         "ff-perf downloads serve --network nowhere --to http://192.0.2.1:80/token --host op-a";
@@ -48,14 +47,14 @@ fn args(dir: &Path, more: &str) -> ServeArgs {
     }
 }
 
-/// What all starts have in common.
+/// Options of all starts.
 fn options() -> CircuitRunOptions {
     let options = json!({ "client": "arti", "seed": 0, "path_file": null, "rules": "tor", "rtt": 0,
         "ttfb": 0, "download_bytes": 5_242_880, "download_share": 1.0 });
     serde_json::from_value(options).expect("options")
 }
 
-/// A whole download that began then, or one that failed in one of two ways.
+/// A complete download that began at this time, or one that failed in one of two ways.
 fn came(number: u64, bytes: u64, unix_secs: u64) -> CircuitRecord {
     let path: Vec<Value> =
         ["A", "B", "C"].map(|id| json!({ "id": id.repeat(40), "nick": "relay" })).to_vec();
@@ -77,9 +76,8 @@ fn came(number: u64, bytes: u64, unix_secs: u64) -> CircuitRecord {
     serde_json::from_value(line).expect("a line")
 }
 
-/// Keeps circuits with the time of the test.
+/// Stores circuits with simulated time.
 struct Dated<'a> {
-    /// What keeps them.
     serving: &'a mut Serving,
     /// The time, in seconds since 1970.
     unix_secs: u64,
@@ -110,28 +108,26 @@ impl Keeper for Dated<'_> {
 
 /// A run of months.
 struct Months {
-    /// Its options.
     args: ServeArgs,
-    /// The seconds since its beginning.
+    /// Seconds since its start.
     secs: Rc<Cell<u64>>,
-    /// Nothing ends it.
+    /// Must exist, or the run would end.
     signals: watch::Sender<u32>,
-    /// What keeps its lines, except between two starts.
+    /// `None` between two starts.
     serving: Option<Serving>,
-    /// When its slots are.
     scheduler: Scheduler<Tasks>,
-    /// How many slots there were.
+    /// Number of slots.
     slots: u64,
-    /// How many lines earlier starts have written.
+    /// Lines written by earlier starts.
     written: u64,
-    /// How many downloads began on each day of UTC, since 1970.
+    /// Downloads begun per day of UTC, counted since 1970.
     begun: BTreeMap<u64, usize>,
-    /// The traffic of each month, in bytes.
+    /// Traffic per month, in bytes.
     months: BTreeMap<String, u64>,
 }
 
 impl Months {
-    /// Begins so that the last download of each day is under way at midnight.
+    /// Starts so that the last download of each day is running at midnight.
     fn new(args: ServeArgs, every: u64) -> Self {
         let (secs, signals) = (Rc::new(Cell::new(every - TAKES / 2)), watch::channel(0).0);
         let serving = Some(start(&args, &secs, &signals));
@@ -141,22 +137,21 @@ impl Months {
         Self { args, secs, signals, serving, scheduler, slots: 0, written: 0, begun, months }
     }
 
-    /// Ends it between two downloads, and starts it again.
+    /// Restarts between two downloads.
     fn restart(&mut self) {
         self.written += self.serving().written;
-        // Its folder is locked as long as it is there.
+        // Its folder is locked while it exists.
         self.serving = None;
         let serving = start(&self.args, &self.secs, &self.signals);
         self.scheduler.renew(tasks(serving.next_number()));
         self.serving = Some(serving);
     }
 
-    /// What keeps its lines.
     fn serving(&mut self) -> &mut Serving {
         self.serving.as_mut().expect("a start")
     }
 
-    /// Goes on until then.
+    /// Runs until this second.
     fn run_until(&mut self, end: u64) {
         while self.secs.get() < end {
             self.step();
@@ -195,7 +190,7 @@ impl Months {
     }
 }
 
-/// A start at this second.
+/// Starts at this second.
 fn start(args: &ServeArgs, secs: &Rc<Cell<u64>>, signals: &watch::Sender<u32>) -> Serving {
     let (from, secs) = (secs.get(), Rc::clone(secs));
     let clock = move || {
@@ -214,12 +209,12 @@ fn start(args: &ServeArgs, secs: &Rc<Cell<u64>>, signals: &watch::Sender<u32>) -
     serving
 }
 
-/// The circuits from this number on.
+/// Circuits from this number on.
 fn tasks(next: u64) -> Tasks {
     Box::new((next..).map(|number| Task { number, path: vec![0, 1, 2], is_alone: true }))
 }
 
-/// How long all files of a folder are, in bytes.
+/// Total length of a folder's files, in bytes.
 fn bytes_in(dir: &Path) -> u64 {
     let entries = fs::read_dir(dir).expect("a folder").map(|entry| entry.expect("a file").path());
     let bytes = |path: PathBuf| {
@@ -228,7 +223,7 @@ fn bytes_in(dir: &Path) -> u64 {
     entries.map(bytes).sum()
 }
 
-/// The lines of a folder, in their order.
+/// Lines of a folder, in order.
 fn lines(dir: &Path) -> Vec<CircuitRecord> {
     let entries = fs::read_dir(dir).expect("a folder").map(|entry| entry.expect("a file").path());
     let mut files: Vec<_> =
@@ -238,7 +233,7 @@ fn lines(dir: &Path) -> Vec<CircuitRecord> {
     text.lines().map(|line| serde_json::from_str(line).expect("a whole line")).collect()
 }
 
-/// The number of downloads in a day's file; none if it is not there.
+/// Number of downloads in a day's file; `None` if there is no file.
 fn in_file(dir: &Path, day: u64) -> Option<usize> {
     let path = dir.join("onionperf").join(day::file_name(day, "op-a"));
     let bytes = Inputs::default().read(&path).ok()?;
@@ -246,8 +241,8 @@ fn in_file(dir: &Path, day: u64) -> Option<usize> {
     document.pointer("/data/op-a/tgen/streams").and_then(Value::as_object).map(serde_json::Map::len)
 }
 
-/// Has the files that lines go into from the next midnight on be folders, for this many days: as if
-/// the disk were full.
+/// Creates folders with the names of the files of lines, from the next midnight on and for this
+/// many days, as if the disk were full.
 fn blocked(dir: &Path, today: u64, days: u64) -> Vec<PathBuf> {
     let number = |path: PathBuf| {
         let name = path.file_name()?.to_str()?.strip_prefix("circuits-")?.to_owned();
@@ -305,7 +300,7 @@ fn a_year_of_four_downloads_a_day_keeps_to_its_bounds() {
     months(365, 21_600, 2_200_000, 60_000_000);
 }
 
-/// At OnionPerf's rhythm.
+/// With OnionPerf's interval.
 #[test]
 #[ignore = "a figure: .ci/measure has it"]
 fn a_year_of_downloads_every_five_minutes_keeps_to_its_bounds() {

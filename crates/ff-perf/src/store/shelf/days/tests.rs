@@ -9,17 +9,16 @@ use crate::store::tests::options;
 
 /// 2026-11-20, in seconds since 1970.
 const BEGIN: u64 = 1_795_132_800;
-/// The host of these tests.
 const HOST: &str = "op-test";
-/// Files of a few lines.
+/// A rule for files of a few lines.
 const RULE: Rule = Rule { keep: 100, is_daily: true, file_bytes: 600, disk_bytes: u64::MAX };
 
-/// This long after the beginning by the host's clock, and by the monotonic one.
+/// This long after the start by the host's clock, and by the monotonic clock.
 fn at(secs: u64, elapsed: u64) -> Now {
     Now { unix_secs: BEGIN + secs, elapsed: Duration::from_secs(elapsed) }
 }
 
-/// A line whose download began then.
+/// A line whose download began at this time.
 fn line(number: u64, secs: u64) -> CircuitRecord {
     let line = serde_json::json!({ "schema": 1, "number": number, "client": "arti",
         "began_unix_secs": BEGIN + secs, "began_us": 0, "path": [],
@@ -34,7 +33,7 @@ fn start(dir: &Path, rule: Rule, now: Now) -> (Shelf, u64) {
     (shelf, next)
 }
 
-/// How many downloads each file has, by its day.
+/// Number of downloads of each file, by day.
 fn written(dir: &Path) -> BTreeMap<String, usize> {
     let mut all = BTreeMap::new();
     for entry in fs::read_dir(dir.join(FOLDER)).expect("a folder") {
@@ -52,7 +51,7 @@ fn written(dir: &Path) -> BTreeMap<String, usize> {
     all
 }
 
-/// These days of November with these numbers of downloads.
+/// Days of November with their numbers of downloads.
 fn days<const N: usize>(all: [(u64, usize); N]) -> BTreeMap<String, usize> {
     all.map(|(day, count)| (format!("2026-11-{day}"), count)).into()
 }
@@ -69,7 +68,7 @@ fn each_day_that_is_over_has_a_file_once_whatever_starts_there_are() {
             assert_eq!(next, number);
             shelf = again;
         }
-        // The download ends after midnight, and was begun before.
+        // The download began before midnight and ends after it.
         shelf.add_at(&line(number, secs + 21_599), at(secs + 21_605, secs)).expect("a line");
         let path = shelf.write_day(at(secs + 21_606, secs)).expect("days");
         assert_eq!(path.is_some(), number % 4 == 3, "{number}: {path:?}");
@@ -79,7 +78,7 @@ fn each_day_that_is_over_has_a_file_once_whatever_starts_there_are() {
     let index = fs::read_to_string(dir.path().join(FOLDER).join(day::INDEX)).expect("an index");
     assert_eq!(index.matches("<file ").count(), 4, "{index}");
     drop(shelf);
-    // It was off at midnight, and an operator has moved a file away.
+    // The program was off at midnight, and an operator has moved a file away.
     let moved = dir.path().join(FOLDER).join(day::file_name(BEGIN / DAY_SECS, HOST));
     fs::remove_file(&moved).expect("a file");
     let (mut shelf, _) = start(dir.path(), RULE, at(9 * DAY_SECS, 0));
@@ -97,14 +96,14 @@ fn a_kill_while_a_file_is_written_costs_and_doubles_nothing() {
         shelf.add_at(&line(number, number * 43_200), at(number * 43_200, 0)).expect("a line");
     }
     let day = BEGIN / DAY_SECS;
-    // Before the file was there.
+    // Killed before the file was written.
     shelf.write_progress(Some(NextFile { day, first: 2 })).expect("written");
     fs::write(dir.path().join(FOLDER).join(UNFINISHED), "half").expect("half a file");
     drop(shelf);
     let (mut shelf, _) = start(dir.path(), RULE, at(3 * DAY_SECS, 0));
     shelf.write_day(at(3 * DAY_SECS, 0)).expect("days").expect("a file");
     assert_eq!(written(dir.path()), days([(20, 2)]));
-    // After that, and before it was noted.
+    // Killed after that, before it was recorded.
     drop(shelf);
     let state = format!("{{\"schema\":1,\"first\":0,\"next\":{{\"day\":{day},\"first\":2}}}}");
     fs::write(dir.path().join(STATE.name), state).expect("written");
@@ -123,7 +122,8 @@ fn a_kill_while_a_file_is_written_costs_and_doubles_nothing() {
 fn a_clock_that_jumps_loses_and_doubles_no_download() {
     let dir = tempfile::tempdir().expect("a directory");
     let (mut shelf, _) = start(dir.path(), RULE, at(0, 0));
-    // It goes ahead by five days for three hours, is set right, and back over midnight by a second.
+    // The clock jumps ahead by five days for three hours, is corrected, and goes back over midnight
+    // by a second.
     let day = DAY_SECS;
     let jumps = [0, 3600, 5 * day, 5 * day + 10_000, 7200, 50_000, day + 1, day - 1, day + 60];
     let later = [day + 40_000, 2 * day + 1, 3 * day, 5 * day, 6 * day + 1, 7 * day];
@@ -133,7 +133,7 @@ fn a_clock_that_jumps_loses_and_doubles_no_download() {
         while shelf.write_day(now).expect("days").is_some() {}
     }
     let found = written(dir.path());
-    // The last line is of the running day.
+    // The last line belongs to the current day.
     assert_eq!(found.values().sum::<usize>(), 14, "{found:?}");
     assert_eq!(found.get("2026-11-20"), Some(&2), "until the clock jumped: {found:?}");
     assert!(found.contains_key("2026-11-25") && !found.contains_key("2026-11-27"), "{found:?}");

@@ -1,4 +1,4 @@
-//! The tors of the network in which clients evade the limit.
+//! Tors of the network in which clients try to evade the limit.
 
 use std::net::Ipv4Addr;
 use std::path::Path;
@@ -7,36 +7,35 @@ use ff_lab::{Ending, Network, RelayConfig};
 
 use super::super::lab::{address, builder};
 
-/// The limit of all relays, in bytes a second.
+/// Limit of all relays, in bytes per second.
 pub(super) const LIMIT: u64 = 100_000;
-/// The most that a link may save, in bytes: the least that is allowed.
+/// Burst of a link, in bytes: the least allowed.
 const BURST: u64 = 20_000;
-/// Relays that clients enter at.
+/// Number of guards.
 pub(super) const GUARDS: u32 = 5;
 /// The guard whose own rate is limited.
 const SLOW_GUARD: u32 = 4;
-/// That rate, in bytes a second.
+/// Its rate, in bytes per second.
 const SLOW_RATE: u64 = 1_000_000;
-/// Relays of clients, and their bandwidths in the bandwidth file, in kB/s. Fast are those with 100
-/// or more.
+/// Relays of clients, with their bandwidths in the bandwidth file, in kB/s. At 100 or more they get
+/// Fast.
 pub(super) const RUNNERS: [(&str, u64); 6] =
     [("fast", 2000), ("least", 100), ("slow", 20), ("some", 300), ("liar", 10_000), ("twin", 2000)];
-/// The client that enters by hand.
+/// Client with circuits chosen by the test.
 pub(super) const USER: &str = "client0";
-/// The client that chooses its circuits itself, with conflux.
+/// Client that chooses its own circuits, with conflux.
 pub(super) const CONFLUX: &str = "client1";
-/// The client that offers an onion service.
+/// Client that offers an onion service.
 pub(super) const ONION: &str = "client2";
-/// The bridge: a client of the network that no authority knows as a relay.
+/// The bridge: a client of the network, unknown to the authorities as a relay.
 pub(super) const BRIDGE: &str = "client3";
-/// The client that has no link to any guard before it measures.
+/// Client without links to guards before it measures.
 pub(super) const SCANNER: &str = "client4";
-/// How many clients there are.
+/// Number of clients.
 const CLIENTS: usize = 5;
 /// The bridge's number among them.
 const BRIDGE_NUMBER: usize = 3;
 
-/// The bridge's address.
 pub(super) fn bridge_address() -> Ipv4Addr {
     address(relays().len(), BRIDGE_NUMBER)
 }
@@ -44,7 +43,7 @@ pub(super) fn bridge_address() -> Ipv4Addr {
 pub(super) fn start(tor: &Path, ending: &Ending) -> ff_lab::Result<Network> {
     let relays = relays();
     let mut builder = builder(Some(tor), ending)
-        // Fast is what has 100 kB/s or more.
+        // Fast requires 100 kB/s.
         .authority_torrc("AuthDirFastGuarantee 100000 bytes")
         .authority_torrc("TestingMinFastFlagThreshold 100000 bytes")
         .clients(CLIENTS)
@@ -55,7 +54,7 @@ pub(super) fn start(tor: &Path, ending: &Ending) -> ff_lab::Result<Network> {
     for client in [0, 2, BRIDGE_NUMBER, 4] {
         builder = builder.torrc_of_client(client, "ConfluxEnabled 0");
     }
-    // One guard, so that the service has one link to be limited.
+    // One guard, so that the service has one link to limit.
     for line in ["UseEntryGuards 1", "NumEntryGuards 1", "NumPrimaryGuards 1"] {
         builder = builder.torrc_of_client(2, line);
     }
@@ -69,7 +68,7 @@ pub(super) fn start(tor: &Path, ending: &Ending) -> ff_lab::Result<Network> {
     builder.start()
 }
 
-/// The lines of a relay that limits clients' links.
+/// Torrc lines of a relay that limits clients' links.
 fn limit_lines() -> [String; 4] {
     [
         "FFIngressLimit 1".to_owned(),
@@ -79,7 +78,7 @@ fn limit_lines() -> [String; 4] {
     ]
 }
 
-/// All relays without the authorities.
+/// All relays except the authorities.
 fn relays() -> Vec<RelayConfig> {
     let guard = |number: u32| {
         let relay = RelayConfig::middle(format!("guard{number}")).measured(2000);
