@@ -1,16 +1,16 @@
-//! The bytes between relays of today's network, and on which of those links they are not exempt
+//! Traffic between relays of today's network, and how much of it is on links that are not exempt
 //! from a limit.
 
 use super::rules::{Rules, Today};
 use super::world::{TortoiseCircuit, World};
 
-/// Relays of May 2024 that ran for half of the month.
+/// The number of relays of May 2024 that ran for half of the month.
 pub const ALL_RELAYS: u32 = 7_203;
-/// For which relays a link is exempt, by the words of `FFIngressExempt`.
+/// The relays to which a link is exempt, as values of `FFIngressExempt`.
 pub const EXEMPT: [&str; 2] = ["fast", "stable-fast"];
-/// Of each class of relays, in the order of [`Position::ALL`](crate::network::Position::ALL): the
-/// part of all weight, and the parts of the class's weight without the flags of each of [`EXEMPT`],
-/// in the consensus of 2022-11-19 10:00 (safexfj/safe_tor @5fcbb0c).
+/// For each class of relays, in the order of [`Position::ALL`](crate::network::Position::ALL): its
+/// share of total weight, and the shares of the class's weight without the flags of each of
+/// [`EXEMPT`], in the consensus of 2022-11-19 10:00 (safexfj/safe_tor @5fcbb0c).
 const FLAGS_2022: [(f64, [f64; 2]); 4] = [
     (0.366_019_6, [0.0, 0.0]),
     (0.337_478_0, [0.000_253_4, 0.637_448_7]),
@@ -18,15 +18,14 @@ const FLAGS_2022: [(f64, [f64; 2]); 4] = [
     (0.218_915_1, [0.0, 0.0]),
 ];
 
-/// The part of all weight of the relays with the flags Stable and Fast, in November 2022.
+/// The share of total weight of the relays with the flags Stable and Fast, in November 2022.
 #[must_use]
 pub fn stable_fast_part() -> f64 {
     FLAGS_2022.iter().map(|(part, [_, lacks])| part * (1.0 - lacks)).sum()
 }
 
 impl Today {
-    /// The part of the links between a circuit's relays on which bytes are not exempt, by each of
-    /// [`EXEMPT`].
+    /// The share of links between a circuit's relays that are not exempt, by each of [`EXEMPT`].
     fn limited_part(&self, circuit: &TortoiseCircuit) -> [f64; 2] {
         let hops = [1, 3, 5].map(|hop| circuit.hops[hop] as usize);
         let classes = hops.map(|hop| self.classes.get(hop).copied().unwrap_or_default());
@@ -38,7 +37,8 @@ impl Today {
         })
     }
 
-    /// The sums of squares of relays' chances to be a circuit's first, second and last.
+    /// The sums of the squares of relays' probabilities to be the first, second and last of a
+    /// circuit.
     fn squares(&self) -> [f64; 3] {
         self.sums.each_ref().map(|sums| {
             let all = sums.last().copied().unwrap_or_default();
@@ -53,12 +53,12 @@ impl Today {
     }
 }
 
-/// What circuits carried between relays in the measured time.
+/// Circuits' traffic between relays in the measured time.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Between {
-    /// Bytes on links between relays; a circuit has two of them.
+    /// Bytes on links between relays; a circuit has two such links.
     pub bytes: f64,
-    /// Bytes above each rate of [`Today`]: on all links, and on those that are not exempt by each
+    /// Bytes above each rate of [`Today`]: on all links, and on links that are not exempt by each
     /// of [`EXEMPT`].
     pub above: Vec<[f64; 3]>,
     /// The sum over circuits of the seconds in which they carried bytes.
@@ -66,7 +66,8 @@ pub struct Between {
 }
 
 impl Between {
-    /// Adds what a circuit carried in some seconds; nothing of the paper's network.
+    /// Adds the bytes that a circuit carried in some seconds; ignores circuits of the paper's
+    /// network.
     pub(super) fn add(&mut self, rules: &Rules, circuit: &TortoiseCircuit, bytes: f64, secs: f64) {
         let Rules::Today(today) = rules else { return };
         self.above.resize(today.rates.len(), [0.0; 3]);
@@ -81,15 +82,16 @@ impl Between {
         }
     }
 
-    /// How many other circuits carry bytes on a circuit's link between two relays, on average over
-    /// `secs` measured seconds and the links to and from the middle, were the network as large as
-    /// that of May 2024.
+    /// The mean number of other circuits with bytes on a circuit's link between two relays, over
+    /// `secs` measured seconds and the links to and from the middle relay, scaled to the network of
+    /// May 2024.
     #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "some hundred relays")]
     pub fn others(&self, world: &World, secs: f64) -> f64 {
         let Rules::Today(today) = &world.rules else { return 0.0 };
         let [guard, middle, exit] = today.squares();
-        // More relays are as many more circuits, and each relay's chances are as much smaller.
+        // With more relays there are more circuits and lower probabilities for each relay, by the
+        // same factor.
         let part = world.relays.len() as f64 / f64::from(ALL_RELAYS);
         self.circuit_secs / secs * f64::midpoint(guard * middle, middle * exit) * part
     }
@@ -112,8 +114,8 @@ mod tests {
         let mut between = Between::default();
         between.add(&rules, &circuit, 8e5, 2.0);
         assert_eq!((between.bytes, between.above[1]), (1.6e6, [0.0; 3]));
-        // 600 kB above 100 kB/s on each of two links. Both have the middle, which lacks the flags
-        // at these chances.
+        // 600 kB above 100 kB/s on each of two links. Both include the middle relay, which lacks
+        // the flags with these probabilities.
         let [all, fast, stable_fast] = between.above[0];
         assert!((all - 1.2e6).abs() < 1e-6, "{all}");
         assert!((fast / 1.2e6 - 0.000_253_4).abs() < 1e-9, "{fast}");

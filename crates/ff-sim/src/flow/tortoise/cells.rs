@@ -147,10 +147,10 @@ pub fn rate_kb(clients: &[Seen], is_of: impl Fn(&Seen) -> bool) -> Option<f64> {
     mean(&those.filter_map(Seen::rate).collect::<Vec<f64>>()).map(|rate| rate / KB)
 }
 
-/// The rates of some clients with all seeds, sorted, in KB/s.
+/// The sorted rates of some clients with all seeds, in KB/s.
 ///
 /// # Errors
-/// With the reason, if the cell was not simulated.
+/// The reason, if the cell was not simulated.
 pub fn sorted_kb(
     results: &Results,
     cell: &Cell,
@@ -161,8 +161,8 @@ pub fn sorted_kb(
     Ok(sorted(rates.collect()))
 }
 
-/// The capacity at which the mean client without a limit has [`BASE_KB`]. The search begins at
-/// `start`; `mean_kb_of` gives the mean of a capacity.
+/// Fits the capacity at which the mean client without a limit has [`BASE_KB`]. The search begins at
+/// `start`; `mean_kb_of` returns the mean rate for a capacity.
 ///
 /// # Errors
 /// If a simulation fails, or no capacity gives that mean.

@@ -24,8 +24,7 @@ use crate::flow::fill::{FlowsOver, MaxMinOver, Share as _};
 
 /// The least time between two computations of rates, in seconds.
 pub const GRAIN_SECS: f64 = 0.1;
-/// Seconds after which a client takes another circuit for new requests (tor's
-/// `MaxCircuitDirtiness`).
+/// Seconds after which a client uses a new circuit for new requests (tor's `MaxCircuitDirtiness`).
 const CIRCUIT_SECS: f64 = 600.0;
 /// The bytes that rounding may leave of a completed transfer.
 const OVER_BYTES: f64 = 1e-3;

@@ -1,18 +1,18 @@
-//! The experiments of the paper: limits, client relays and more clients.
+//! The paper's experiments: limits, client relays, and more clients.
 
-/// How many clients run a relay.
+/// The number of clients that run a relay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Runners {
-    /// None.
+    /// No clients.
     None,
     /// Twenty: 18 web users and 2 bulk users.
     Low,
-    /// Forty: 36 and 4.
+    /// Forty: 36 web users and 4 bulk users.
     High,
 }
 
 impl Runners {
-    /// Web and bulk users of all 900.
+    /// The numbers of web and bulk users with a relay, of all 900.
     #[must_use]
     pub const fn counts(self) -> [u32; 2] {
         match self {
@@ -23,27 +23,27 @@ impl Runners {
     }
 }
 
-/// One experiment.
+/// An experiment: a cell of the paper's comparisons.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Cell {
     /// The limit in KB/s, if there is one.
     pub limit_kb: Option<u32>,
-    /// How many clients run a relay.
+    /// The number of clients that run a relay.
     pub runners: Runners,
     /// Whether only every second relay limits clients.
     pub is_half: bool,
     /// Whether there are a fifth more clients.
     pub has_more: bool,
-    /// Over how many links, to different relays, each bulk user downloads.
+    /// The number of links, to different relays, over which each bulk user downloads.
     pub links: u8,
 }
 
 impl Cell {
-    /// Tor as it was: no limit, and no client relays.
+    /// The network without a limit and without client relays.
     pub const BASE: Self =
         Self { limit_kb: None, runners: Runners::None, is_half: false, has_more: false, links: 1 };
 
-    /// Its name, for people.
+    /// A readable name.
     #[must_use]
     pub fn name(&self) -> String {
         let mut name = self.limit_kb.map_or("no limit".to_owned(), |limit| format!("{limit} KB/s"));
@@ -64,16 +64,16 @@ impl Cell {
     }
 }
 
-/// What is the same for all experiments.
+/// Settings that are the same for all experiments.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TortoiseSetting {
-    /// How large the network is, as a part of the paper's.
+    /// The size of the network, as a part of the paper's.
     pub scale: f64,
-    /// Seconds of the limit that a bucket holds.
+    /// The size of buckets, in seconds of the limit.
     pub burst_secs: f64,
-    /// Seconds before the measured time.
+    /// Simulated seconds before the measured time.
     pub warm_up_secs: u32,
-    /// Seconds of the measured time.
+    /// Simulated seconds of the measured time.
     pub secs: u32,
 }
 

@@ -1,18 +1,18 @@
-//! The results of a simulation: what users asked for, and how fast they got it.
+//! Results of a simulation: users' requests, and the rates of their transfers.
 
 use super::between::Between;
 use super::users::UserKind;
 
-/// A client's transfers.
+/// The transfers of a client.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Seen {
-    /// What its user does.
+    /// The kind of its user.
     pub kind: UserKind,
-    /// Whether it runs a relay.
+    /// Whether the client runs a relay.
     pub runs_relay: bool,
-    /// Transfers that ended in the measured time.
+    /// The number of transfers that ended in the measured time.
     pub transfers: u32,
-    /// The sum of their rates, in bytes a second.
+    /// The sum of their rates, in bytes of the stream per second.
     pub(super) rates: f64,
 }
 
@@ -23,75 +23,75 @@ impl Seen {
         Self { kind, runs_relay, transfers: 0, rates: 0.0 }
     }
 
-    /// Adds a transfer of this rate, in bytes a second of the stream.
+    /// Adds a transfer with this rate, in bytes of the stream per second.
     pub fn add(&mut self, rate: f64) {
         self.transfers += 1;
         self.rates += rate;
     }
 
-    /// The mean rate of its transfers, from the request to the last byte, in bytes a second of the
-    /// stream.
+    /// The mean rate of its transfers, from the request to the last byte, in bytes of the stream
+    /// per second.
     #[must_use]
     pub fn rate(&self) -> Option<f64> {
         (self.transfers > 0).then(|| self.rates / f64::from(self.transfers))
     }
 }
 
-/// A number of draws and their sum.
+/// The number and the sum of some values.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Draws {
-    /// How many.
+    /// The number of values.
     pub count: f64,
-    /// Their sum.
+    /// The sum of the values.
     pub sum: f64,
 }
 
 impl Draws {
-    /// Adds a draw.
+    /// Adds a value.
     pub fn add(&mut self, value: f64) {
         self.count += 1.0;
         self.sum += value;
     }
 
-    /// Adds the draws of another simulation.
+    /// Adds the values of another simulation.
     pub fn join(&mut self, other: Self) {
         self.count += other.count;
         self.sum += other.sum;
     }
 
-    /// Their mean; 0 without draws.
+    /// The mean; 0 without values.
     #[must_use]
     pub fn mean(&self) -> f64 {
         if self.count > 0.0 { self.sum / self.count } else { 0.0 }
     }
 }
 
-/// What users did.
+/// Requests and pauses of users.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Asked {
     /// Sizes of pages and of files, in bytes.
     pub sizes: [Draws; 2],
-    /// Seconds of thinking.
+    /// Think times, in seconds.
     pub thinks: Draws,
-    /// Seconds of breaks.
+    /// Breaks, in seconds.
     pub breaks: Draws,
 }
 
-/// The results of a simulation.
+/// Results of a simulation.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TortoiseOutcome {
     /// Each client's transfers.
     pub clients: Vec<Seen>,
-    /// What users did.
+    /// Requests and pauses of users.
     pub asked: Asked,
-    /// Seconds that web and bulk transfers took, and those of them in which the limit held them
-    /// back.
+    /// Seconds of web and bulk transfers, and the part of them in which the limit slowed the
+    /// transfer.
     pub held_secs: [Draws; 2],
-    /// The part of the dedicated relays' capacity that was used.
+    /// The mean utilisation of the dedicated relays, from 0 to 1.
     pub used: f64,
-    /// Seconds of each web and bulk transfer from the request to the last byte; of today's network
-    /// alone.
+    /// Seconds of each web and bulk transfer from the request to the last byte; only for today's
+    /// network.
     pub secs: [Vec<f64>; 2],
-    /// What today's circuits carried between relays.
+    /// Traffic of today's circuits between relays.
     pub between: Between,
 }

@@ -1,4 +1,4 @@
-//! The rules of a network, the paper's or today's: clients' paths, sizes of pages and files, and
+//! The rules of the paper's network and of today's: paths of clients, sizes of pages and files,
 //! seconds to the first byte.
 
 use rand::RngExt as _;
@@ -6,34 +6,36 @@ use rand_chacha::ChaCha12Rng;
 
 use super::users::{self, UserKind};
 
-/// Relays of a circuit.
+/// The number of relays of a circuit.
 pub(super) const PLACES: usize = 3;
-/// Conflux legs of a transfer.
+/// The number of conflux legs of a transfer.
 pub(super) const LEGS: u8 = 2;
-/// Seconds from a request to its first byte: two round trips (to connect, to ask) over four links
-/// of less than 10 ms, of which half is the mean.
+/// Seconds from a request to its first byte: two round trips (connect, request) over four links of
+/// less than 10 ms, 5 ms on average.
 pub(super) const FIRST_BYTE_SECS: f64 = 2.0 * 2.0 * 4.0 * 0.005;
-/// The same today: two round trips (to connect, to ask) of 0.4 s, the median through circuits of
-/// 2019 (Jansen, Tracey, Goldberg, USENIX Security 2021, Fig. 3b).
+/// The same in today's network: two round trips (connect, request) of 0.4 s, the median through
+/// circuits of 2019 (Jansen, Tracey, Goldberg, USENIX Security 2021, Fig. 3b).
 pub(super) const TODAY_FIRST_BYTE_SECS: f64 = 2.0 * 0.4;
 
-/// Home pages of 2025: the part of pages with each size, and the size in KiB. The sizes are the
+/// Home pages of 2025: the share of pages with each size, and the size in KiB. The sizes are the
 /// 10th, 25th, 50th, 75th and 90th percentile (HTTP Archive, Web Almanac 2025, Page Weight); each
-/// stands for the pages nearest to it.
+/// stands for the pages closest to it.
 const HOME_PAGES: [(f64, f64); 5] =
     [(0.175, 589.0), (0.2, 1_361.0), (0.25, 2_710.0), (0.2, 5_422.0), (0.175, 11_406.0)];
-/// The same chapter's median of home pages on desktops, in KiB: sizes are scaled to it.
+/// The median of home pages on desktops in the same chapter, in KiB: sizes are scaled to it.
 const DESKTOP_MEDIAN: f64 = 2_862.0;
-/// Bytes of a KiB.
+/// Bytes in a KiB.
 const KIB: f64 = 1_024.0;
 
-/// The rules of a network.
+/// The rules of a network: how clients choose relays and divide transfers, the sizes of requests,
+/// and the time to the first byte.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum Rules {
-    /// The paper's: other relays for each circuit, and equal parts of a transfer over each link.
+    /// The paper's network: each circuit has newly drawn relays, and a transfer over several links
+    /// is divided evenly.
     #[default]
     Paper,
-    /// Today's: guards, and conflux legs of one transfer.
+    /// Today's network: clients keep their guards, and conflux legs share a transfer.
     Today(Today),
 }
 
@@ -46,7 +48,7 @@ impl Rules {
         }
     }
 
-    /// How much a user asks for next, in bytes of the stream.
+    /// The size of a user's next request, in bytes of the stream.
     pub(super) fn size(&self, kind: UserKind, rng: &mut ChaCha12Rng) -> f64 {
         match self {
             Self::Paper => kind.size(rng),
@@ -54,19 +56,20 @@ impl Rules {
         }
     }
 
-    /// Whether a client's links are legs: what is left of a transfer is divided between them by
-    /// their rates.
+    /// Whether a client's links are conflux legs: the rest of a transfer is divided between them in
+    /// proportion to their rates.
     pub(super) const fn has_legs(&self) -> bool {
         matches!(self, Self::Today(_))
     }
 
-    /// Whether results have the seconds of each transfer.
+    /// Whether results include the duration of each transfer.
     pub(super) const fn keeps_secs(&self) -> bool {
         matches!(self, Self::Today(_))
     }
 }
 
-/// How much a user asks for next, in bytes of the stream. Files have grown as the median page has.
+/// The size of a user's next request in today's network, in bytes of the stream. Files are scaled
+/// by the growth of the median page.
 fn todays_size(kind: UserKind, rng: &mut ChaCha12Rng) -> f64 {
     let growth = DESKTOP_MEDIAN * KIB / users::PAGES[2];
     if kind == UserKind::Bulk {
@@ -83,21 +86,20 @@ fn todays_size(kind: UserKind, rng: &mut ChaCha12Rng) -> f64 {
     page.map_or(last, |(_, kib)| kib) * KIB * DESKTOP_MEDIAN / median
 }
 
-/// What today's network adds to the rules.
+/// Data of today's network.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Today {
-    /// For the first, second and last relay of a circuit: of each relay the weights of all up to
-    /// it.
+    /// For the first, second and last relay of a circuit: cumulative weights of relays.
     pub(super) sums: [Vec<f64>; 3],
     /// Each relay's class, as an index into [`Position::ALL`](crate::network::Position::ALL).
     pub(super) classes: Vec<usize>,
-    /// Rates of a link, in bytes a second: bytes above each are counted.
+    /// Rates of a link, in bytes per second; `Between` counts the bytes above each.
     pub(super) rates: Vec<f64>,
 }
 
 impl Today {
-    /// Paths of a client's circuits through each of its guards, which are drawn if it holds none,
-    /// to one exit.
+    /// Paths of a client's circuits through each of its guards (`held`) to one exit; missing guards
+    /// are drawn.
     pub(super) fn paths(&self, held: &[usize], rng: &mut ChaCha12Rng) -> Vec<[usize; PLACES]> {
         let [first, second, last] = &self.sums;
         let mut other = |sums: &[f64], taken: &[usize]| loop {
@@ -121,7 +123,7 @@ impl Today {
     }
 }
 
-/// A relay by its weight: of each relay `sums` has the weights of all up to it.
+/// Draws a relay by its weight, from cumulative weights.
 pub(super) fn pick(sums: &[f64], rng: &mut ChaCha12Rng) -> usize {
     let all = sums.last().copied().unwrap_or(0.0);
     let point = rng.random::<f64>() * all;

@@ -30,10 +30,10 @@ use crate::network::{self, Flags, Network, Position};
 
 /// Relays of May 2024: position and usable capacity, in bytes per second.
 const RELAYS: &str = include_str!("../../../tests/data/2024-05-relays.csv");
-/// The part of those relays' capacity that was used: 331.4 Gbit/s, the month's mean on Tor Metrics
-/// (`bwhist` in bandwidth.csv), of 797.2.
+/// The mean utilisation of those relays: 331.4 Gbit/s, the month's mean on Tor Metrics (`bwhist` in
+/// bandwidth.csv), of a capacity of 797.2 Gbit/s.
 pub const USED_PART: f64 = 331.4 / 797.2;
-/// One client of this many is a bulk user, as in the paper.
+/// One client in this number is a bulk user, as in the paper.
 const BULK_EVERY: u32 = 30;
 
 /// The median fixed line to a client, in bytes per second: 94 Mbit/s (Speedtest Global Index,
@@ -42,9 +42,9 @@ const LINE: f64 = 94.0 * 125_000.0;
 /// Clients' lines as multiples of the median, equally likely. This spread is an assumption.
 const LINES: [f64; 5] = [0.25, 0.5, 1.0, 2.0, 4.0];
 
-/// Today's network with this many relays and clients, at this limit of clients' links. Bytes
-/// between relays are counted above each of `rates`, in bytes a second. The same seed gives the
-/// same relays and clients at every limit.
+/// Today's network with these numbers of relays and clients and this limit of clients' links. Bytes
+/// between relays are counted above each of `rates`, in bytes per second. The same seed gives the
+/// same relays and clients with every limit.
 #[must_use]
 pub fn world(
     limit: Option<LinkLimit>,
@@ -117,7 +117,7 @@ fn sums(sample: &[(usize, f64)]) -> [Vec<f64>; 3] {
     })
 }
 
-/// The results of all limits.
+/// The results for all limits.
 #[derive(Clone, Debug, Default)]
 pub struct TodayResults {
     /// Random seeds, one per simulation of a limit.

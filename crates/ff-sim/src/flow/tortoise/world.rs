@@ -16,8 +16,7 @@ use super::{KB, PAYLOAD};
 use crate::flow::fill::NO_RELAY;
 use crate::flow::sim::sequence;
 
-/// What may limit a transfer: the client's own line, and of each relay what it forwards and what
-/// comes in.
+/// The number of limits of a transfer: the client's line, and each relay's output and input.
 pub const HOPS: usize = 1 + 2 * PLACES;
 /// The number of relays with machines of their own.
 const DEDICATED: usize = 15;
@@ -94,7 +93,7 @@ pub struct World {
     pub clients: Vec<TortoiseClient>,
     /// The limit of clients' links, if there is one.
     pub limit: Option<LinkLimit>,
-    /// The additional data of today's network; `None` for the paper's network.
+    /// The rules of the network, the paper's or today's.
     pub rules: Rules,
     /// Random seed.
     pub seed: u64,
@@ -249,7 +248,7 @@ impl World {
     }
 }
 
-/// Bytes of a link for bytes of a stream.
+/// The bytes on a link for these bytes of a stream.
 #[must_use]
 pub fn on_link(stream_bytes: f64) -> f64 {
     stream_bytes / PAYLOAD
