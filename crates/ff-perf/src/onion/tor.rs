@@ -79,7 +79,8 @@ pub async fn publish(
     Ok(TorService { address: format!("{id}.onion"), ended })
 }
 
-/// Opens a control connection to the tor in a directory, which is configured for such a service.
+/// Opens a control connection to the tor in a directory and checks that it is configured for this
+/// kind of service.
 fn connect(dir: &Path, single: bool) -> Result<(PathBuf, Control)> {
     let has_control = dir.join("control").exists();
     let dir = if has_control { dir.to_owned() } else { find(dir).map_err(anyhow::Error::msg)? };
@@ -88,9 +89,9 @@ fn connect(dir: &Path, single: bool) -> Result<(PathBuf, Control)> {
     Ok((dir, control))
 }
 
-/// Asks for a service over a control connection, and again after a pause each time that its key is
-/// in use. Returns the connection and the last answer. A thread waits for tor's replies, so that
-/// signals are heard meanwhile.
+/// Asks for a service over a control connection, again after `pause` while its key is in use.
+/// Returns the connection and the last reply. Another thread waits for tor's replies, so that
+/// signals are handled meanwhile.
 async fn when_free<C, T>(
     pause: Duration,
     mut control: C,
@@ -119,12 +120,12 @@ where
     }
 }
 
-/// Does something that blocks.
+/// Runs blocking work in another thread.
 async fn in_a_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T> {
     tokio::task::spawn_blocking(work).await.context("a thread that asked tor has panicked")
 }
 
-/// Keeps the control connection until the service is dropped, or tor has ended.
+/// Keeps the control connection until the service is dropped or tor has ended.
 fn watch(mut control: Control, tell: oneshot::Sender<String>) {
     while !tell.is_closed() {
         if let Err(error) = control.next_event(LOOK) {
@@ -269,7 +270,7 @@ mod tests {
     #[tokio::test]
     async fn others_run_while_tor_does_not_reply() {
         let (tell, told) = mpsc::channel();
-        // If nobody else could run, nothing would be told.
+        // Nothing is sent in time if waiting for tor blocks other tasks.
         let ask = |told: &mut mpsc::Receiver<()>| Ok(told.recv_timeout(Duration::from_secs(30)));
         let other = async { tell.send(()) };
         let (asked, sent) = tokio::join!(when_free(Duration::ZERO, told, ask), other);

@@ -6,7 +6,7 @@ use super::*;
 use crate::budget::Budget;
 use crate::store::rotation::Now;
 
-/// 2026-11-01, when a month of 30 days begins, in seconds since 1970.
+/// The start of 2026-11, a month of 30 days, in seconds since 1970.
 const NOVEMBER: u64 = 1_793_491_200;
 
 /// OnionPerf's old mix and interval, for this many targets.
@@ -115,8 +115,8 @@ fn a_budget_says_how_many_downloads_fit() {
     assert!(text.contains("109.1% of 5.00 GB: 7897 of 8640 downloads fit"), "{text}");
 }
 
-/// The downloads and the bytes of a month of slots in simulated time, by the order and the budget
-/// of `downloads serve`.
+/// The numbers of downloads and bytes in a simulated month, with the order and the budget of
+/// `downloads serve`.
 fn simulated(settings: &PlanSettings) -> (u64, u64) {
     let at = |secs| Now { unix_secs: NOVEMBER + secs, elapsed: Duration::from_secs(secs) };
     let mut budget = Budget::new(settings.data_bytes, None, at(0));

@@ -56,7 +56,7 @@ pub(super) fn run(args: &SourceArgs) -> Result<ExitCode> {
             () = signals.recv() => Ok::<_, anyhow::Error>(source.given()),
         }
     });
-    // A thread may still wait for tor's reply, which is of no use.
+    // A thread may still wait for tor's reply, which is no longer needed.
     runtime.shutdown_timeout(Duration::from_secs(1));
     let (whole, bytes) = served?;
     super::client::say(&format!("{whole} complete downloads, {bytes} bytes in all"));

@@ -308,8 +308,8 @@ fn goes_on_after_a_reload(client: &Node) {
     assert_eq!(options(client), before, "its torrc's");
 }
 
-/// A tor that chooses paths itself keeps the options of an arm when it reads its torrc again, and
-/// has the new torrc's at the end.
+/// A tor that chooses its own paths keeps the options of an arm when it reads its torrc again; in
+/// the end it has those of the new torrc.
 fn an_arms_options_outlast_a_reload(client: &Node) {
     let lines = [("NumEntryGuards".to_owned(), "1".to_owned())];
     let (tor, ending) = OwnTor::connect(client.data_dir(), &lines).expect("a tor");
@@ -328,7 +328,7 @@ fn an_arms_options_outlast_a_reload(client: &Node) {
     assert_eq!(guards(), "3", "the new torrc's");
 }
 
-/// Nothing but ourselves is blamed.
+/// Only this client is blamed.
 fn all_faults_are_ours(circuits: &[CircuitRecord]) -> usize {
     let faults: Vec<_> = circuits.iter().filter_map(|circuit| circuit.failure.as_ref()).collect();
     for fault in &faults {

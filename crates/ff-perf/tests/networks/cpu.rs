@@ -1,5 +1,5 @@
-//! The CPU time of downloads: by Arti in this process, through a given path, compared with a loop
-//! that only reads the same stream; and by a tor, whose streams ff-perf or curl reads.
+//! CPU time of downloads: by Arti in this process through a given path, compared with a loop that
+//! only reads the same stream; and by a tor with ff-perf or curl.
 
 use std::fs;
 use std::process::{Command, Stdio};
@@ -17,22 +17,22 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use crate::downloads::Source;
 
-/// How much is downloaded each time, in bytes.
+/// Bytes of a download.
 const BYTES: u64 = 64 << 20;
-/// How often; once more before, which opens links.
+/// Counted downloads, after one that is not counted because it opens links.
 const ROUNDS: u32 = 4;
-/// How much a download reads at once, in bytes.
+/// Bytes that a download reads at once.
 const BUFFER: usize = 16_384;
-/// How many units of `/proc/PID/stat` a second has.
+/// Clock ticks per second, the unit of times in `/proc/PID/stat` (proc(5)).
 const TICKS: f64 = 100.0;
 
-/// This process's CPU time.
+/// CPU time of this process.
 fn own() -> Duration {
     clock_gettime(ClockId::ProcessCPUTime).try_into().expect("a time")
 }
 
-/// The sum of two neighbouring times in `/proc/PID/stat`; the first one is in this place after the
-/// name.
+/// The sum of two adjacent times in `/proc/PID/stat`; `place` is the number of fields between the
+/// process's name and the first time.
 fn times(pid: &str, place: usize) -> Duration {
     let text = fs::read_to_string(format!("/proc/{pid}/stat")).expect("a process");
     let (_, rest) = text.rsplit_once(')').expect("a name");
@@ -41,17 +41,17 @@ fn times(pid: &str, place: usize) -> Duration {
     Duration::from_secs_f64(ticks / TICKS)
 }
 
-/// The CPU time of a process.
+/// CPU time of a process.
 fn of_process(pid: u32) -> Duration {
     times(&pid.to_string(), 11)
 }
 
-/// The CPU time of this process's children that have ended.
+/// CPU time of this process's children that have ended.
 fn of_children() -> Duration {
     times("self", 13)
 }
 
-/// What is downloaded, and through which relays.
+/// The target of downloads, and their path.
 struct Fetch {
     target: StreamTarget,
     path: Vec<Arc<NetworkRelay>>,
@@ -66,7 +66,7 @@ impl Fetch {
         assert!(line.is_checked && line.bytes == BYTES, "{line:?}");
     }
 
-    /// Only reads.
+    /// Reads the same stream in a bare loop.
     async fn bare<C: Client>(&self, client: &C, circuit: &C::Circuit) {
         let StreamTarget { host, port, path, .. } = &self.target;
         let mut stream = client.open(circuit, host, *port).await.expect("a stream");
@@ -82,7 +82,8 @@ impl Fetch {
         }
     }
 
-    /// The CPU time of a gigabyte, in seconds: of a bare loop, and of downloads.
+    /// CPU time per gigabyte, in seconds, of a bare loop and of downloads; `cpu` returns the time
+    /// used so far.
     async fn secs_per_gb<C: Client>(&self, client: C, cpu: impl Fn() -> Duration) -> [f64; 2] {
         let mut spent = [Duration::ZERO; 2];
         for round in 0..=ROUNDS {
@@ -103,12 +104,13 @@ impl Fetch {
     }
 }
 
-/// The CPU time of a gigabyte, in seconds, by that of this many downloads.
+/// CPU time per gigabyte, in seconds, from the total time of some downloads.
 fn per_gb(time: Duration, downloads: u32) -> f64 {
     time.as_secs_f64() * 1e9 / (BYTES as f64 * f64::from(downloads))
 }
 
-/// The same of curl and the tor whose SocksPort it uses; none if there is no curl.
+/// CPU time per gigabyte, in seconds, of curl and the tor with the SocksPort that it uses; `None`
+/// if curl is not installed.
 fn by_curl(network: &Network, url: &str) -> Option<f64> {
     let client = network.node("client0");
     let mut control = client.control().expect("a control connection");

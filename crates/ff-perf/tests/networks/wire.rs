@@ -1,5 +1,5 @@
-//! Downloads and the packets of their client's link: when the last byte came, and how much the link
-//! carried. Needs root, for network namespaces and for the capture, and python3.
+//! Downloads compared with the packets on their client's link: the time of the last byte, and the
+//! bytes that the link carried. Needs python3, and root for network namespaces and the capture.
 
 use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader};
@@ -15,20 +15,21 @@ use ff_perf::plan::{DownloadPlan, PlanSettings};
 
 use crate::run::lines;
 
-/// The host of Arti, whose link is measured.
+/// Host of Arti.
 const PROBE: &str = "probe";
-/// The host of the source.
+/// Host of the source.
 const WEB: &str = "web";
-/// How long the capture may take to begin.
+/// Longest wait for the start of the capture.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// A cell on a link, in bytes (tor-spec 3).
+/// Bytes of a cell on a link (tor-spec 3).
 const CELL: u64 = 514;
-/// How long after the recorded time packets are looked at, in seconds.
+/// Seconds after the recorded time in which packets still count.
 const AFTER_SECS: f64 = 0.1;
 
-/// Prints each record of TLS that comes to a host, when its last packet came by the kernel's clock:
-/// seconds, nanoseconds, the connection's number, and how many bytes its records have had in all,
-/// without what TLS 1.3 adds (RFC 8446 §5.2). A socket of IPv4 packets alone gets none that leave.
+/// Prints a line for each TLS record that a host receives: the kernel's time of its last packet, in
+/// seconds and nanoseconds, the connection's number, and the bytes of all its records so far,
+/// without the bytes that TLS 1.3 adds (RFC 8446 §5.2). A packet socket for IPv4 alone gets no
+/// outgoing packets.
 const CAPTURE: &str = r#"
 import socket, struct
 packets = socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, socket.htons(0x0800))
@@ -75,14 +76,14 @@ while True:
         one["text"] = one["text"][size:]
 "#;
 
-/// A record of TLS that came.
+/// A TLS record that was received.
 #[derive(Clone, Copy, Debug)]
 struct Came {
-    /// When, in seconds since 1970.
+    /// Time of its last packet, in seconds since 1970.
     unix_secs: f64,
-    /// On which connection.
+    /// Number of its connection.
     connection: usize,
-    /// How many bytes this connection's records have had in all.
+    /// Bytes of the connection's records so far, including this one.
     bytes: u64,
 }
 
@@ -96,7 +97,7 @@ impl Drop for Running {
     }
 }
 
-/// A network whose clients have the paper's LTE links.
+/// A network; the hosts of Arti and of tor's client have the paper's LTE links.
 fn network() -> Network {
     let lte = Profile::find("lte-paper").expect("a profile");
     let plan = HostsPlan {
@@ -109,13 +110,13 @@ fn network() -> Network {
     builder.start().expect("a network, which needs root")
 }
 
-/// Starts a program in a host.
+/// Starts a program on a host.
 fn spawn(network: &Network, host: &str, command: &mut Command) -> Running {
     let host = network.host(host).expect("a host");
     Running(host.namespace().spawn(command).expect("it starts"))
 }
 
-/// Starts a source; returns its URL, too.
+/// Starts a source, and returns it with its URL.
 fn source(network: &Network) -> (Running, String) {
     let address = network.host(WEB).expect("a host").address();
     let mut command = Command::new(env!("CARGO_BIN_EXE_ff-perf"));
@@ -127,7 +128,7 @@ fn source(network: &Network) -> (Running, String) {
     (running, url.trim().to_owned())
 }
 
-/// Starts the capture at a host, into a file.
+/// Starts the capture on a host, with a file for its output, and waits until it runs.
 fn capture(network: &Network, host: &str, file: &Path) -> Running {
     let mut command = Command::new("/usr/bin/python3");
     command.args(["-u", "-c", CAPTURE]).stdout(File::create(file).expect("a file"));
@@ -140,10 +141,10 @@ fn capture(network: &Network, host: &str, file: &Path) -> Running {
     running
 }
 
-/// What was captured.
+/// The records in the output of a capture.
 fn captured(file: &Path) -> Vec<Came> {
     let text = fs::read_to_string(file).expect("text");
-    // The last line may be incomplete, because the capture was killed.
+    // The last line may be incomplete: the capture was killed.
     let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
     let came = |line: &str| {
         let mut numbers = line.split(' ').map(|word| word.parse::<u64>().expect("a number"));
@@ -154,7 +155,7 @@ fn captured(file: &Path) -> Vec<Came> {
     whole.lines().skip(1).map(came).collect()
 }
 
-/// Downloads from a host, one after the other; the lines.
+/// Runs downloads on a host, and returns their lines.
 fn download(network: &Network, host: &str, out: &Path, options: &str) -> Vec<CircuitRecord> {
     let documents = if host == PROBE { network.dir() } else { network.node(host).data_dir() };
     let mut command = Command::new(env!("CARGO_BIN_EXE_ff-perf"));
@@ -166,8 +167,8 @@ fn download(network: &Network, host: &str, out: &Path, options: &str) -> Vec<Cir
     lines(out)
 }
 
-/// When the last cell of a download came, in seconds since 1970: the one before the exit's END, of
-/// the connection that had most in this time.
+/// Time of a download's last cell before the exit's END, in seconds since 1970: on the connection
+/// with the most bytes from `from_secs` to `until_secs`.
 fn last_cell(all: &[Came], from_secs: f64, until_secs: f64) -> Option<f64> {
     let during = |one: &&Came| (from_secs..until_secs).contains(&one.unix_secs);
     let of = |connection: usize| {
@@ -183,8 +184,8 @@ fn last_cell(all: &[Came], from_secs: f64, until_secs: f64) -> Option<f64> {
     of(connection).find(|one| one.bytes + CELL >= last).map(|one| one.unix_secs)
 }
 
-/// By how much the recorded time of a download's last byte is later than the packet that had it, in
-/// ms; none if it is not whole.
+/// The delay from the packet of a download's last byte to its recorded time, in ms; `None` if the
+/// download is incomplete.
 fn late_ms(circuit: &CircuitRecord, all: &[Came]) -> Option<f64> {
     let download = circuit.download.as_ref()?;
     let unix_secs =
@@ -208,12 +209,12 @@ fn the_packet_of_the_last_byte_is_the_one_before_the_end() {
         came(2.5, 1, 30_000),
     ];
     assert_eq!(last_cell(&all, 1.05, 2.0), Some(1.3));
-    // The END is in the same record.
+    // The END is in the same record as the last cell.
     assert_eq!(last_cell(&all[..3], 1.05, 2.0), Some(1.2));
     assert_eq!(last_cell(&all, 3.0, 4.0), None);
 }
 
-/// How many bytes a host's link has carried in both directions.
+/// Bytes that a host's link has carried in both directions.
 fn counted(network: &Network, host: &str) -> u64 {
     let read = || fs::read_to_string("/proc/thread-self/net/dev").expect("the kernel's table");
     let host = network.host(host).expect("a host");
@@ -222,7 +223,8 @@ fn counted(network: &Network, host: &str) -> u64 {
     let bytes = |numbers: &str| {
         let number = |word: &str| word.parse::<u64>().expect("a number");
         let numbers: Vec<u64> = numbers.split_whitespace().map(number).collect();
-        // Received bytes are the first of eight columns, sent ones the first of the eight after.
+        // The first eight columns are of received packets, the others of sent ones; bytes come
+        // first.
         numbers[0] + numbers[8]
     };
     rows.filter(|(name, _)| name.trim() != "lo").map(|(_, numbers)| bytes(numbers)).sum()

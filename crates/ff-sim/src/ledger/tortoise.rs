@@ -1,5 +1,5 @@
-//! The paper's figures and ours: `doc/tortoise.toml` has the claims T1 to T30 with their bounds;
-//! the numbers to compare are computed here from the experiments.
+//! The Tortoise paper's figures and ours: `doc/tortoise.toml` has the claims T1 to T30 with their
+//! bounds; the numbers to compare are computed here from the experiments.
 
 use serde::Serialize;
 

@@ -52,23 +52,24 @@ enum Command {
 /// Longest wait for tor's options to be restored: more than two replies of its control connection.
 const BACK: Duration = Duration::from_secs(2 * Control::REPLY_TIMEOUT.as_secs() + 5);
 
-/// The end of the thread, with which tor has its options back. Dropping it waits, too, so that a
-/// panic does not leave tor ours; only then may another process change the options.
+/// The end of changed options in a tor: reports whether they were restored. Dropping it waits for
+/// that too, so that a panic does not leave them changed; only then may another process change
+/// options.
 pub struct Ending {
-    /// Where it is told; none after that.
+    /// The report; `None` after waiting for it.
     end: Option<mpsc::Receiver<Result<(), ff_lab::Error>>>,
     _lock: Arc<TorLock>,
 }
 
 impl Drop for Ending {
     fn drop(&mut self) {
-        // It was waited for already unless something has gone wrong.
+        // Already done, unless something has gone wrong.
         let _ = self.end.take().map(|end| end.recv_timeout(BACK));
     }
 }
 
 impl Ending {
-    /// An end that is told of there, of a tor that is ours until then.
+    /// Waits for this report, and holds the tor's lock until then.
     pub(super) const fn new(
         end: mpsc::Receiver<Result<(), ff_lab::Error>>,
         lock: Arc<TorLock>,

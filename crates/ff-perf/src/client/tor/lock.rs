@@ -1,13 +1,13 @@
-//! One process at a time changes a tor's options.
+//! The lock of a tor: only one process at a time changes its options.
 //!
-//! A process that changes options sets back at its end what they were at its beginning. Of two at
-//! once, one would measure with the other's options, and the last one would leave the other's. So a
-//! process that changes options owns a name in the abstract namespace of Unix sockets (unix(7)),
-//! made of the device and the inode of tor's control socket. One process can own it, whichever
-//! users there are and whatever they may read, and the kernel frees it when the process ends,
-//! however that ends. It counts within a network namespace, as a SocksPort on loopback does. Any
-//! user of the host can own the name, too, and so keep us from measuring: the error tells how to
-//! find the process.
+//! A process that changes options restores their previous values at its end. If two processes did
+//! so at the same time, one would measure with the other's options, and the last to end would leave
+//! the other's options set. So a process first binds a Unix socket to a name in the abstract
+//! namespace (unix(7)), which contains the device and the inode of tor's control socket. Only one
+//! process can bind a name, whatever its user and permissions, and the kernel frees the name when
+//! the process ends, also if it is killed. Names belong to a network namespace, as a SocksPort on
+//! loopback does. Any user of the host can bind the name and thereby prevent measurements: the
+//! error says how to find the process.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -18,23 +18,24 @@ use std::os::unix::net::{SocketAddr, UnixListener};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-/// The tors that this process has, by name.
+/// Locks of this process, by name.
 static HELD: Mutex<BTreeMap<String, Weak<TorLock>>> = Mutex::new(BTreeMap::new());
-/// The kernel's table of Unix sockets: those of all processes in the network namespace.
+/// The kernel's table of Unix sockets of all processes in the network namespace.
 const SOCKETS: &str = "/proc/self/net/unix";
 
-/// A tor whose options this process may change, until the last of these is dropped.
+/// Permits this process to change a tor's options, until the last reference is dropped.
 #[derive(Debug)]
 pub(crate) struct TorLock {
     _name: UnixListener,
 }
 
 impl TorLock {
-    /// Takes the tor that has its control socket in this directory; the same one again if this
-    /// process has it.
+    /// Locks the tor that has its control socket in this directory. If this process has the lock
+    /// already, returns the same one.
     ///
     /// # Errors
-    /// When another process has it, and when there is no control socket.
+    /// If another process has the lock, if there is no control socket, or if the name cannot be
+    /// bound.
     pub(crate) fn take(dir: &Path) -> Result<Arc<Self>, String> {
         let name = name(dir)?;
         let mut held = HELD.lock().unwrap_or_else(PoisonError::into_inner);
@@ -54,15 +55,15 @@ impl TorLock {
         Ok(lock)
     }
 
-    /// Checks that no other process changes the options of this tor now.
+    /// Checks that no other process has the lock of this tor.
     ///
     /// # Errors
-    /// When another one does, and when there is no control socket.
+    /// If another process has it, or if there is no control socket.
     pub(crate) fn check(dir: &Path) -> Result<(), String> {
         let name = name(dir)?;
         let held = HELD.lock().unwrap_or_else(PoisonError::into_inner);
         let is_ours = held.get(&name).is_some_and(|lock| lock.strong_count() > 0);
-        // Other programs' names may be any bytes.
+        // Names of other programs may contain any bytes.
         let sockets = fs::read(SOCKETS).unwrap_or_default();
         let end = format!(" @{name}");
         let is_there = String::from_utf8_lossy(&sockets).lines().any(|line| line.ends_with(&end));
@@ -70,14 +71,14 @@ impl TorLock {
     }
 }
 
-/// The name of the tor that has its control socket in this directory.
+/// The name to bind for the tor that has its control socket in this directory.
 fn name(dir: &Path) -> Result<String, String> {
     let path = dir.join("control");
     let about = fs::metadata(&path).map_err(|error| format!("{}: {error}", path.display()))?;
     Ok(format!("ff-perf-tor-{:x}-{:x}", about.dev(), about.ino()))
 }
 
-/// The message about a tor that another process has.
+/// The error if another process has the lock.
 fn busy(dir: &Path, name: &str) -> String {
     format!(
         "{}: another ff-perf has changed the options of its tor: wait until that has ended, or give the directory of another tor; \
@@ -100,7 +101,7 @@ mod tests {
         TorLock::check(dir.path()).expect("it is ours");
         drop((one, two));
 
-        // As another process would have it.
+        // As if another process had the lock.
         let name = name(dir.path()).expect("a name");
         let address = SocketAddr::from_abstract_name(&name).expect("an address");
         let other = UnixListener::bind_addr(&address).expect("it is free again");

@@ -28,7 +28,7 @@ const OPTIONS: [(&str, &str); 8] = [
     ("NewCircuitPeriod", "2 days"),
 ];
 
-/// How long to wait for an event before looking whether the options are still lent.
+/// Interval of checks whether the options are still lent while no event comes.
 const LOOK: Duration = Duration::from_millis(500);
 
 /// Options by which tor is reached, or which end it.
@@ -101,11 +101,11 @@ impl Taken {
         &mut self.control
     }
 
-    /// Sets again what somebody else has set since, as a tor does that reads its torrc again. What
-    /// came so is what is set back at the end. Whether there was such a change.
+    /// Sets options again that were changed meanwhile, for example because tor read its torrc
+    /// again. The changed values are restored at the end. Returns whether any had changed.
     ///
     /// # Errors
-    /// What tor says.
+    /// tor's message.
     pub(super) fn hold(&mut self) -> Result<bool> {
         if !self.is_owed {
             return Ok(false);
@@ -160,7 +160,7 @@ impl Lent {
         Ok((lent, told))
     }
 
-    /// How often somebody else has changed the options.
+    /// Number of times that others changed the options.
     pub(super) fn changes(&self) -> u64 {
         self.held.changes.load(Ordering::Relaxed)
     }
@@ -179,10 +179,10 @@ impl Drop for Lent {
     }
 }
 
-/// Lent options, which a thread looks after.
+/// Lent options, shared with the thread that watches them.
 struct Held {
     taken: Mutex<Taken>,
-    /// How often somebody else has changed them.
+    /// Number of times that others changed them.
     changes: AtomicU64,
 }
 
@@ -191,8 +191,8 @@ impl Held {
         self.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sets the options again if they are others now, and closes unused circuits, which may be by
-    /// those.
+    /// Sets the options again if others changed them, and then closes circuits without streams,
+    /// which may have been built with the changed options.
     fn hold(&self) -> Result<()> {
         let mut taken = self.lock();
         let held = taken.hold();
@@ -203,7 +203,8 @@ impl Held {
     }
 }
 
-/// Starts the thread that is told of changed options; it ends with them, or with tor.
+/// Starts the thread that sets changed options again. It ends when the options are no longer lent,
+/// or if a connection to tor is lost.
 fn watch(mut events: Control, held: Weak<Held>) -> io::Result<()> {
     let run = move || {
         loop {
@@ -214,7 +215,7 @@ fn watch(mut events: Control, held: Weak<Held>) -> io::Result<()> {
                 Ok(None) => false,
                 Err(_) => true,
             };
-            // Whoever drops the options learns what is wrong.
+            // Dropping the options reports the error.
             if gone {
                 return;
             }
@@ -223,7 +224,7 @@ fn watch(mut events: Control, held: Weak<Held>) -> io::Result<()> {
     thread::Builder::new().name("tor options".to_owned()).spawn(run).map(drop)
 }
 
-/// Closes the circuits that no stream uses.
+/// Closes circuits without streams.
 fn close_unused(control: &mut Control) -> Result<()> {
     let status = control.getinfo("circuit-status")?;
     for id in status.lines().filter_map(|line| line.split(' ').next()) {
@@ -367,32 +368,32 @@ mod tests {
 
     use super::*;
 
-    /// A tor with one option, `A`.
+    /// A fake tor with one option, `A`.
     #[derive(Default)]
     struct Fake {
         /// The option's value.
         value: String,
-        /// Connections that have subscribed to events.
+        /// Connections that subscribed to events.
         events: Vec<UnixStream>,
     }
 
     impl Fake {
-        /// Reads its torrc again, which has this value now.
+        /// Reads its torrc again, in which the option has this value.
         fn reload(&mut self, value: &str) {
             value.clone_into(&mut self.value);
             self.tell();
         }
 
-        /// Tells of the option's change.
+        /// Reports the option's value to subscribers.
         fn tell(&mut self) {
             let event = format!("650-CONF_CHANGED\r\n650-A={}\r\n650 OK\r\n", self.value);
             for socket in &mut self.events {
-                // It may be closed.
+                // The connection may be closed.
                 let _ = socket.write_all(event.as_bytes());
             }
         }
 
-        /// The answer to a command.
+        /// The reply to a command.
         fn answer(&mut self, line: &str, socket: &UnixStream) -> String {
             match line.split_once(' ').unwrap_or((line, "")) {
                 ("GETCONF", _) => return format!("250 A={}\r\n", self.value),
@@ -409,7 +410,8 @@ mod tests {
         }
     }
 
-    /// Starts such a tor, whose torrc has the value `1`, with a control socket in a directory.
+    /// Starts a fake tor with a control socket in a directory; in its torrc the option has the
+    /// value `1`.
     fn fake_tor(dir: &Path) -> Arc<Mutex<Fake>> {
         let fake = Arc::new(Mutex::new(Fake { value: "1".to_owned(), ..Fake::default() }));
         let listener = UnixListener::bind(dir.join("control")).expect("a socket");

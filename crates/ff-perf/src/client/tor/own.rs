@@ -38,10 +38,10 @@ use told::{End, Told, Watched, Watcher};
 /// Longest wait, after the SocksPort's reply, for tor's reason why a stream was not opened.
 const REASON: Duration = Duration::from_secs(1);
 
-/// Why a stream does not count that was opened while tor lost the options of an arm.
+/// Failure of a stream if others changed the options of an arm while it was opened.
 const CHANGED: &str = "tor's options changed while the stream was opened: was it sent SIGHUP, or given other options?";
 
-/// A tor that chooses paths itself.
+/// A tor that chooses its own paths.
 pub struct OwnTor {
     dir: PathBuf,
     reached: Mutex<Reached>,
@@ -134,7 +134,7 @@ impl OwnTor {
         Ok((tor, ending))
     }
 
-    /// How often somebody else has changed the options of an arm.
+    /// Number of times that others changed the options of an arm; 0 if none are set.
     fn changes(&self) -> u64 {
         self.lent.as_ref().map_or(0, Lent::changes)
     }
@@ -219,7 +219,7 @@ impl Client for OwnTor {
         let mut told = watched.told();
         // Kept as long as the circuit: the reply may arrive before the first event is read.
         let _ = circuit.told.set((watched, to_onion));
-        // The circuit may be by the options of the torrc.
+        // The circuit may have been built with the torrc's options.
         if self.changes() != changes {
             return Err(Fault::client(CHANGED));
         }
@@ -360,7 +360,7 @@ mod tests {
     #[test]
     fn a_tor_that_ends_with_options_of_an_arm_is_told_of() {
         let dir = tempfile::tempdir().expect("a directory");
-        // For events of streams, for changed options, for the options.
+        // Three connections: events of streams, changed options, commands.
         let running = restarting_tor(dir.path(), [5001, 5002, 5003]);
         let lines = [("NumEntryGuards".to_owned(), "1".to_owned())];
         let (tor, ending) = OwnTor::connect(dir.path(), &lines).expect("a tor");
