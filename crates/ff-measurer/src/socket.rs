@@ -35,11 +35,13 @@ pub(crate) const READ_LEN: usize = 128 * 1024;
 /// for a socket to keep what the kernel does not take, and the front of a record, in 64 KB.
 pub(crate) const WRITE_LEN: usize = 44 * 1024;
 
-/// As many bytes may gather on a link: its share, of 20 links, of what all may have waiting.
+/// Value of `SO_RCVLOWAT` on links that gather echoes, in bytes: a little more than the share of
+/// each of 20 links in the largest queue.
 const GATHERED_BYTES: libc::c_int = 512 * 1024;
 
 sockopt_impl!(
-    /// The bytes that must have come before the kernel says that there is something to read.
+    /// `SO_RCVLOWAT`: unread bytes from which on the kernel reports a socket as readable
+    /// (socket(7)).
     ReceiveLowWater,
     SetOnly,
     libc::SOL_SOCKET,
@@ -121,7 +123,8 @@ pub(crate) struct EchoSocket {
     pub(crate) window: Window,
     /// Whether the socket may have something to read.
     pub(crate) readable: bool,
-    /// Whether what comes gathers unread, of which the kernel does not tell.
+    /// Whether echoes gather unread in the kernel, which then does not report the socket as
+    /// readable.
     is_gathering: bool,
     /// Whether the socket may take something.
     pub(crate) writable: bool,
@@ -287,16 +290,17 @@ impl EchoSocket {
         Ok(())
     }
 
-    /// Lets echoes gather until they are read, or has the kernel tell of them again.
+    /// Has the link gather echoes in the kernel between its turns, or ends this.
     ///
-    /// While nobody reads, Linux acknowledges what comes up to 40 ms late, so a sender with a small
-    /// congestion window stands still: over a path that loses 1 % of the segments it sent half of
-    /// what it could. It acknowledges at once what has not come to `SO_RCVLOWAT` yet.
+    /// While nobody reads, Linux delays acknowledgements by up to 40 ms, and a sender with a small
+    /// congestion window waits for them: over a path that lost 1 % of the segments, a relay sent at
+    /// half of its rate. While fewer bytes than `SO_RCVLOWAT` are unread, Linux acknowledges at
+    /// once, but does not report the socket as readable; so each turn of the link tries to read.
     pub(crate) fn set_gathering(&mut self, gathers: bool) {
         self.is_gathering = set_gathered_bytes(&self.tcp, gathers) && gathers;
     }
 
-    /// Whether there may be something to read.
+    /// Whether there may be something to read. While echoes gather, only reading can tell.
     #[inline]
     pub(crate) fn may_read(&self) -> bool {
         self.readable || self.is_gathering
@@ -494,8 +498,8 @@ impl EchoSocket {
     }
 }
 
-/// Has the kernel tell of what comes from the first byte on, or only from [`GATHERED_BYTES`] on.
-/// Returns whether it does.
+/// Sets `SO_RCVLOWAT` to [`GATHERED_BYTES`], or, if echoes do not gather, to its default of 1 byte.
+/// Returns whether the kernel accepts it.
 fn set_gathered_bytes(tcp: &TcpStream, gathers: bool) -> bool {
     let least = if gathers { GATHERED_BYTES } else { 1 };
     setsockopt(tcp, ReceiveLowWater, &least).is_ok()

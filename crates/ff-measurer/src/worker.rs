@@ -122,7 +122,7 @@ pub(crate) struct Worker {
     reader: usize,
     /// The socket that wrote last.
     writer: usize,
-    /// Whether echoes gather on its links.
+    /// Whether its links gather echoes in the kernel between their turns.
     is_gathering: bool,
     /// Why the last link was given up.
     last_failure: Option<LinkFailure>,
@@ -281,6 +281,7 @@ impl Worker {
             Stage::Running { end, .. } if now >= end => {
                 let held = self.sockets.iter().flatten().map(EchoSocket::held_bytes);
                 held.for_each(|bytes| self.counters.socket_holds(bytes));
+                // There are no more naps, so the kernel must report every byte.
                 self.gather(false);
                 self.stage = Stage::Ending { deadline: end + LINGER };
             }
@@ -346,7 +347,7 @@ impl Worker {
         Some(pace)
     }
 
-    /// Lets echoes gather on all links, or not.
+    /// Has all links gather echoes between their turns, or ends this.
     fn gather(&mut self, gathers: bool) {
         if gathers != self.is_gathering {
             self.is_gathering = gathers;

@@ -9,8 +9,8 @@ pub(super) const MAX_NAP: Duration = Duration::from_millis(125);
 /// The most naps between two turns of a link.
 pub(super) const MAX_TURNS: u8 = 4;
 
-/// From this time between two turns of a link on, what comes meanwhile is left to gather. It is half
-/// of the time by which Linux delays an acknowledgement.
+/// Links gather echoes if their turns are at least this far apart: half of the time by which Linux
+/// may delay an acknowledgement.
 const GATHER: Duration = Duration::from_millis(20);
 
 /// How a worker with nothing to do goes on.
@@ -53,8 +53,9 @@ impl Pace {
         Self { nap: (period / u32::from(turns)).min(MAX_NAP), turns }
     }
 
-    /// Whether a link's turns are so far apart that it is to gather what comes; `is_gathering` says
-    /// whether it does, so that this does not change all the time.
+    /// Whether links gather echoes in the kernel between their turns at this pace. `is_gathering`:
+    /// whether they do now; they stop only below half of [`GATHER`], because each change costs a
+    /// call to the kernel per link.
     pub(crate) fn gathers(&self, is_gathering: bool) -> bool {
         let least = if is_gathering { GATHER / 2 } else { GATHER };
         self.nap * u32::from(self.turns) >= least
