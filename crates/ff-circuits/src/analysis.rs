@@ -334,7 +334,6 @@ mod tests {
 
     /// For a given-up circuit that reached fewer than three relays, an OnionPerf file does not have
     /// the intended number. Half of the built ones have three.
-    /// how many it was meant to have. Half of the built ones have three.
     #[test]
     fn circuits_of_unknown_length_that_were_given_up_count_in_part_and_with_bounds() {
         let mut all = Vec::new();

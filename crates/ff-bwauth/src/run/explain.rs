@@ -28,9 +28,9 @@ const MOST: usize = 20;
 
 /// Carries the command out.
 ///
+/// # Errors
 /// When the store, the documents or the last file cannot be read, or when the name fits several
 /// relays.
-/// relay is meant.
 pub(super) fn run(options: &ExplainArgs) -> Result<ExitCode> {
     let config = Config::load(&options.config)?;
     let now = now_unix_secs();

@@ -272,7 +272,6 @@ mod tests {
 
     /// OnionPerf measures no round trips. The rule by both measures does not decide a circuit that
     /// its build time discards.
-    /// both.
     #[test]
     fn what_was_not_measured_is_said_and_has_no_share() {
         let mut circuits = of_hosts(&[(2000, 100.0), (2000, 1000.0)]);
