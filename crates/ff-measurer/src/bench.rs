@@ -120,6 +120,7 @@ struct Cores {
 type Run = (u64, Duration);
 
 /// Runs the bench; calls `step` with the name of each next step.
+///
 /// # Errors
 /// [`BenchError`].
 pub fn run(options: &BenchOptions, mut step: impl FnMut(&str)) -> Result<Vec<Record>, BenchError> {

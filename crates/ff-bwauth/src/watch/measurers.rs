@@ -15,6 +15,7 @@ use super::status::MeasuredStatus;
 /// A measurer of the config with its row in the store.
 #[derive(Clone, Debug, Serialize)]
 pub struct MeasurerShown {
+    /// Its name in the config.
     pub name: String,
     /// Its address.
     pub address: String,
