@@ -1,4 +1,4 @@
-//! What a relay keeps in place of a value that rises by too much (PROTOCOL.md §12).
+//! The number that a relay keeps while its value rises by too much (PROTOCOL.md §12).
 //!
 //! Decisions: doc/decisions.md, "A rise above 4 times waits for a second day".
 
@@ -7,19 +7,19 @@ use core::num::NonZeroU32;
 use super::remembered::Remembered;
 use super::rounded_kilobytes;
 
-/// A number that is kept, in place of what was measured.
+/// A number that is kept instead of the measured one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Held {
     /// The number, in kilobytes a second.
     pub kilobytes: NonZeroU32,
-    /// What it is in place of.
+    /// The measured number, in kilobytes a second.
     pub instead_of_kilobytes: NonZeroU32,
-    /// When the next day begins that can confirm it, in seconds since 1970.
+    /// When the next day that can confirm it begins, in seconds since 1970.
     pub next_day_unix_secs: u64,
 }
 
 impl Held {
-    /// What is held of a relay, whose days are so long, if anything is.
+    /// The number that a relay keeps, if it does; its days have `period_secs` seconds.
     pub(super) fn of(relay: &Remembered, period_secs: u64) -> Option<Self> {
         let instead_of = relay.number.instead_of.filter(|_| relay.number.blank_days == 0)?;
         let kilobytes = |rate| {
@@ -34,7 +34,7 @@ impl Held {
     }
 }
 
-/// Whether a number is more than so many times another.
+/// Whether a number is more than `factor` times another.
 #[expect(clippy::cast_precision_loss, reason = "weights lie far below 2^53, or are far apart")]
 pub(crate) fn is_above(new: u64, old: u64, factor: f64) -> bool {
     new as f64 > old as f64 * factor
