@@ -141,7 +141,7 @@ pub enum MeasurerError {
     /// An operation of this host failed.
     #[error("the measurer cannot work: {what}")]
     Host {
-        /// What failed.
+        /// The operation that failed.
         what: &'static str,
         /// The system's error.
         source: std::io::Error,

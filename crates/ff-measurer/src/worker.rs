@@ -62,7 +62,7 @@ pub(crate) enum WorkerEvent {
     Failed(MeasurerError),
 }
 
-/// What a worker is made of.
+/// The arguments of a new worker.
 pub(crate) struct Setup {
     /// The poll of its waker.
     pub(crate) poll: Poll,

@@ -80,7 +80,7 @@ pub struct Outcome {
     pub paths: Vec<PathRow>,
 }
 
-/// What is known of a measurement before the relay answers.
+/// The data of a measurement that are known before the relay answers.
 #[derive(Clone, Debug)]
 pub struct Asked {
     /// The relay.

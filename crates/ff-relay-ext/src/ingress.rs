@@ -85,7 +85,7 @@ pub struct Listing {
     pub measured_bytes_per_sec: Option<u64>,
 }
 
-/// What a relay knows about the other end of a link.
+/// A relay's knowledge of the other end of a link.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Peer {
     /// Whether it has shown an identity: bridges and relays do, clients do not.

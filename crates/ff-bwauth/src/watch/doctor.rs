@@ -42,7 +42,7 @@ pub struct Finding {
     pub level: Level,
     /// The finding, as a sentence.
     pub found: String,
-    /// What to do; empty if there is nothing to do.
+    /// Advice; empty if there is nothing to do.
     pub advice: String,
 }
 

@@ -7,7 +7,7 @@ use ff_proto::failure::{FailureKind, Fault};
 pub struct Meaning {
     /// Who is at fault.
     pub fault: &'static str,
-    /// What has happened, as a sentence.
+    /// The explanation, as a sentence.
     pub means: &'static str,
     /// Advice, as a sentence.
     pub advice: &'static str,

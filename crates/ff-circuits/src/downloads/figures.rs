@@ -81,7 +81,7 @@ fn usual_size(report: &DownloadReport, target: DownloadTarget) -> Option<u64> {
     groups.max_by_key(|group| group.downloads).map(|group| group.size_bytes)
 }
 
-/// What is drawn: sets of downloads from a target, of all sizes or of one.
+/// The content of a figure: sets of downloads from a target, of all sizes or of one.
 #[derive(Clone, Copy)]
 struct Drawn<'a> {
     /// The sets, each of which is a curve.

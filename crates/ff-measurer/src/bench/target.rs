@@ -412,7 +412,7 @@ mod tests {
         for target in targets {
             assert_eq!(target.join().expect("the target's thread"), (true, Ok(())));
         }
-        // What a target reads after its end is not echoed.
+        // Cells that a target reads after its end are not echoed.
         assert!(totals.sent_cells >= totals.echoed_cells, "{totals:?}");
         assert!(totals.checked_cells > 0);
         let held = totals.held_bytes_per_socket;

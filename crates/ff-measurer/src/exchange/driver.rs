@@ -93,7 +93,7 @@ pub struct ExchangeTotals {
 pub struct PeerTotals {
     /// The sums of its seconds.
     pub counts: PeerSecond,
-    /// What happened with the peer.
+    /// How the peer behaved.
     pub fate: PeerFate,
 }
 

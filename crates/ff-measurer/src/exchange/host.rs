@@ -97,7 +97,7 @@ struct Peer {
     pace: Pace,
     /// Limits its rate.
     pacer: Pacer,
-    /// What happened with the peer.
+    /// How the peer behaved.
     fate: PeerFate,
 }
 
@@ -116,7 +116,7 @@ enum Door {
     },
 }
 
-/// What happened with a peer in an exchange.
+/// How a peer behaved in an exchange.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PeerFate {
     /// Whether it has ever answered a hello.
@@ -254,7 +254,7 @@ impl Host {
         now > self.end + PROOF_TIME
     }
 
-    /// What happened with each peer, by its index.
+    /// How each peer behaved, by its index.
     pub(super) fn fates(&self) -> impl Iterator<Item = (u8, PeerFate)> {
         self.peers.iter().map(|peer| (peer.index, peer.fate))
     }

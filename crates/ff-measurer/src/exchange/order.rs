@@ -84,7 +84,7 @@ pub enum ExchangeError {
     /// An operation of this host failed.
     #[error("this host cannot exchange: {what}")]
     Host {
-        /// What failed.
+        /// The operation that failed.
         what: &'static str,
         /// The system's error.
         source: std::io::Error,

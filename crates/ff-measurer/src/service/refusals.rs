@@ -25,7 +25,7 @@ struct Lately {
     more: u64,
 }
 
-/// What to log about a refusal.
+/// Whether to log a refusal, and how many were not logged before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Told {
     pub(super) this: bool,

@@ -103,7 +103,7 @@ impl Sink {
     }
 }
 
-/// What all links of a sink share.
+/// The state shared by all links of a sink.
 struct Host {
     /// The address from which the relay usually connects.
     relay: IpAddr,

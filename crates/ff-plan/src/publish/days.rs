@@ -182,8 +182,8 @@ fn risen(
     }
 }
 
-/// What remains of a number after `run` consecutive days without a value; `blanks` of `days` days
-/// had none.
+/// The value of `had` after it has faded for `run` consecutive days without a value; `blanks` of
+/// `days` days had none.
 fn faded(had: BytesPerSec, days: u64, blanks: u64, run: u32) -> BytesPerSec {
     let days = u128::from(days.max(LEAST_DAYS));
     let good = days.saturating_sub(blanks.into());

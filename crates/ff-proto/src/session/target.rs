@@ -46,7 +46,7 @@ const LINGER: Duration = Duration::from_secs(2);
 /// The largest number of refused messages on a coordinator's link; one more ends the measurement.
 const MAX_REFUSALS: u8 = 8;
 
-/// What the host must do, in the order of the outputs.
+/// An action that the host must take, in the order of the outputs.
 #[derive(Debug)]
 pub enum Output {
     /// Send this cell on this link.

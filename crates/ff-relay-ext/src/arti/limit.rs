@@ -260,7 +260,7 @@ struct RateLimit {
     all: [TokenBucket; 2],
     /// For control traffic and handshakes.
     prompt: [TokenBucket; 2],
-    /// What clients may overdraw.
+    /// The number of bytes that clients may overdraw.
     client_credit_bytes: i64,
     /// The least number of bytes for a turn.
     least_bytes: i64,

@@ -69,7 +69,7 @@ const CMD_RELAY_EARLY: u8 = 9;
 /// tor-spec: CREATE2.
 const CMD_CREATE2: u8 = 10;
 
-/// What happens with the link's bytes; the module has a drawing.
+/// How the link's bytes are handled; the module's documentation has a drawing.
 #[derive(Debug)]
 enum Mode {
     /// tor-proto gets them.

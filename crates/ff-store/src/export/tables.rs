@@ -22,7 +22,7 @@ pub(super) struct SecondOf {
     started_unix_secs: u64,
     /// The values computed from it.
     row: SecondRow,
-    /// What was counted.
+    /// The second's counts.
     sample: SecondSample,
 }
 
