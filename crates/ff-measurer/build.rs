@@ -1,4 +1,4 @@
-//! Compiles the messages of `proto/team.proto`, without a protoc of the system's.
+//! Compiles the messages of `proto/team.proto` without an installed protoc.
 
 use std::error::Error;
 

@@ -34,10 +34,11 @@ use tokio::runtime::{Builder, Runtime};
 pub use self::core::{Action, Core, Effect};
 pub use self::drive::{Daemon, Handle, identity, page};
 
-/// A runtime for coordinators. Arti's TLS then uses aws-lc-rs, unless the process has chosen another library.
+/// A runtime for coordinators. Arti's TLS then uses aws-lc-rs, unless the process has chosen
+/// another library.
 ///
 /// # Errors
-/// When the system gives no thread or no descriptor.
+/// When the system has no thread or file descriptor left.
 pub(crate) fn runtime() -> Result<Runtime> {
     let mut builder = Builder::new_multi_thread();
     let runtime = builder.worker_threads(2).enable_all().build();

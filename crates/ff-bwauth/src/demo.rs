@@ -1,5 +1,4 @@
-//! `demo --network`: a whole network on this machine, with the same coordinators as in a
-//! deployment.
+//! `demo --network`: a whole network on this host, with the same coordinators as in a deployment.
 //!
 //! ```text
 //!   relays of Arti's crates, each at an address of its own ──▶ consensus, descriptors: files
@@ -45,7 +44,7 @@ use crate::daemon::{self, Action, Daemon, Handle};
 const TEAMS: [usize; 2] = [2, 1];
 /// The configured capacity of each measurer.
 const CAPACITY: &str = "400Mbit";
-/// The slowest relay's limit, and the step from each relay to the next.
+/// The rate limit of the slowest relay, and the difference between each relay's limit and the next.
 const LIMIT_STEP: BytesPerSec = BytesPerSec::new(500_000);
 /// Seconds of a slot in addition to the measurement.
 const SLOT_MARGIN_SECS: u32 = 3;
@@ -145,7 +144,7 @@ impl Network {
         Ok(network)
     }
 
-    /// Starts a measurer for this coordinator; returns where it is, and its key.
+    /// Starts a measurer for this coordinator; returns its address and its key.
     async fn start_measurer(&mut self, coordinator: Ed25519Id) -> Result<(SocketAddr, Ed25519Id)> {
         let key = SigningKey::from_bytes(&rand::random());
         let id = measurer_id(&key);
@@ -178,7 +177,7 @@ impl Network {
             show(&statuses, &mut shown);
             let number = statuses.iter().flatten().filter_map(|one| one.period.as_ref());
             let number = number.map(|period| period.number).max();
-            // The period in which the demo started is not a whole one.
+            // The demo started within a period, so that one is not whole.
             first = first.or(number);
             for (kept, status) in of_whole.iter_mut().zip(statuses) {
                 let period = status.as_ref().and_then(|status| status.period.as_ref());
@@ -336,7 +335,7 @@ struct RelayResult {
     verdict: Option<&'static str>,
 }
 
-/// The results for people.
+/// The results as a table.
 fn table(results: &[RelayResult]) -> String {
     let mbit = |bytes: u64| {
         let tenths = bytes * 8 / 100_000;

@@ -1,4 +1,4 @@
-//! Carries out a command: measures, writes the files, prints, and chooses the exit status.
+//! Carries out commands: measures, writes files, prints results, and chooses the exit status.
 
 mod bandwidth_file;
 mod check;
@@ -38,8 +38,8 @@ const MEASURE_DIR: &str = "flashflow-results";
 /// Carries out the command; the exit status is the measurement's.
 ///
 /// # Errors
-/// When the command cannot be carried out at all. With `--json`, that has been printed as a failed
-/// measurement too.
+/// When the command fails as a whole. With `--json`, a failed measurement has then been printed
+/// too.
 pub fn run(cli: &Cli) -> Result<ExitCode> {
     let prints_outcome = match &cli.command {
         Command::Measure(options) => options.common.json,
@@ -98,7 +98,7 @@ async fn run_measure(options: &Measure) -> Result<ExitCode> {
     finish(&options.common, &dir, &outcome, OutcomeSource::Measure)
 }
 
-/// The relay's address: of several, the first that accepts a connection.
+/// The relay's address; of several, the first that accepts a connection.
 async fn target(options: &Measure, connect_timeout: Duration) -> Result<SocketAddr> {
     let addresses = dial::lookup(&options.target).await?;
     // Checked before anything is sent.

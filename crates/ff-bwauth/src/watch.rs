@@ -1,4 +1,4 @@
-//! Looking at a coordinator that runs, and explaining what it has published.
+//! The status of a running coordinator, and explanations of its numbers.
 //!
 //! ```text
 //!   daemon ─▶ status::Status, once a second ─┬─▶ page: overview, team, events; /status.json
@@ -10,7 +10,7 @@
 //!   config, store ─▶ measurers ─▶ `ff-bwauth measurers`
 //! ```
 //!
-//! Nothing here changes anything: the page has no button, and the store is opened to be read.
+//! Read-only: the page has no button, and the store is opened for reading.
 
 mod chart;
 pub mod client;

@@ -10,8 +10,9 @@
 //!                                              └─▶ anonymity: published, thinned, corrected, attackers   table 2
 //! ```
 //!
-//! [`Report`] is the result; `text`, `tables` and `figures` show it. Circuits of [`AnalysisOptions::hops`] relays count; others
-//! are counted and left out, because a build time grows with the number of hops.
+//! The result is a [`Report`], which `text`, `tables` and `figures` show. Only circuits of
+//! [`AnalysisOptions::hops`] relays are analysed, because the build time grows with the number of
+//! hops; the others are counted.
 
 pub mod congested;
 pub mod figures;
@@ -38,55 +39,57 @@ use crate::replay::{Measure, Timeout};
 /// The options of an analysis.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AnalysisOptions {
-    /// How many relays circuits have that count.
+    /// The number of relays of the analysed circuits.
     pub hops: u8,
-    /// The length of the window.
+    /// The length of the window of selections, in circuits.
     pub window: usize,
-    /// Shares of circuits that selections accept, between 0 and 1.
+    /// The shares of circuits that selections accept, from 0 to 1.
     pub shares: Vec<f64>,
-    /// Where timeouts come from.
+    /// The source of timeouts.
     pub timeout: Timeout,
     /// Random seed.
     pub seed: u64,
-    /// The refill interval of token buckets that is looked for, in ms.
+    /// The refill interval of token buckets that is searched for, in ms.
     pub refill_ms: u64,
 }
 
 /// The result of an analysis.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Report {
-    /// Circuits that were built, of the number of hops that counts.
+    /// The number of analysed circuits: those that were built, with [`Report::hops`] relays.
     pub circuits: u64,
-    /// That number of hops.
+    /// The number of relays of the analysed circuits.
     pub hops: u8,
-    /// What else was read.
+    /// Counts of all circuits that were read.
     pub read: CircuitCounts,
-    /// Who measured.
+    /// The hosts that measured.
     pub hosts: Vec<MeasuringHost>,
-    /// Fits: `build`, `build_with_timeouts` (given-up circuits are right-censored), `build_without_link`, `rtt`,
-    /// `congestion`, `ttfb`. Where it is not known how many relays some given-up circuits were meant to have, each of them
-    /// counts in `build_with_timeouts` as the share of built circuits that have [`Report::hops`] relays;
-    /// `build_with_timeouts_least` leaves them out, and in `build_with_timeouts_most` each counts whole.
+    /// Fits: `build`, `build_with_timeouts` (given-up circuits are right-censored),
+    /// `build_without_link`, `rtt`, `congestion`, `ttfb`. If the intended number of relays of some
+    /// given-up circuits is unknown, each of them counts in `build_with_timeouts` as the share of
+    /// built circuits that have [`Report::hops`] relays; `build_with_timeouts_least` leaves them
+    /// out, and in `build_with_timeouts_most` each counts fully.
     pub fits: BTreeMap<&'static str, Fits>,
-    /// Spearman's rho of each measure with time to first byte.
+    /// Spearman's rho of each measure and time to first byte.
     pub spearman_with_ttfb: BTreeMap<&'static str, Spearman>,
-    /// The length of the window by which selections decide.
+    /// The length of the window of selections, in circuits.
     pub window: u64,
-    /// Why nothing is decided, if that is so.
+    /// Why selections decide nothing, if so.
     pub not_decided: Option<String>,
-    /// Hosts of whose circuits no selection decides any, though it does of others': `all` is
-    /// without them too.
+    /// Hosts with no circuit that a selection decides, while other hosts have some: `all` excludes
+    /// them too.
     pub undecided_hosts: Vec<String>,
-    /// Of how many circuits of each selection `corrected` is; none if even `all` has too few.
+    /// The number of circuits of each selection that `corrected` compares; none if even `all` has
+    /// too few.
     pub common_size: Option<u64>,
     /// Selections, all circuits first.
     pub selections: Vec<Selection>,
-    /// Whether times to first byte with both measures differ, for each host and share.
+    /// Tests whether times to first byte differ between the measures, for each host and share.
     pub kruskal_wallis: Vec<Kruskal>,
-    /// Relays that hold cells back until a refill, if circuits have enough round trips for it;
-    /// circuits of any number of hops count.
+    /// Relays that hold cells back until a refill, if circuits have enough round trips; includes
+    /// circuits of any number of hops.
     pub token_buckets: Option<Buckets>,
-    /// Congestion by relay, if lines tell of it; circuits of any number of hops count.
+    /// Congestion by relay, if the lines have it; includes circuits of any number of hops.
     pub congested: Option<Congested>,
     /// Records of OnionPerf's files that cannot be read.
     pub damaged: Damaged,
@@ -99,27 +102,27 @@ pub struct Report {
 pub struct CircuitCounts {
     /// Circuits.
     pub all: u64,
-    /// Those that were built, of any length.
+    /// Built circuits of any length.
     pub built: u64,
-    /// Those that were built and have another number of hops.
+    /// Built circuits with another number of hops.
     pub other_hops: u64,
-    /// Circuits that were given up and were meant to have this number of hops.
+    /// Given-up circuits that were intended to have this number of hops.
     pub given_up: u64,
-    /// Circuits that were given up before they had this number, if it is not known how many hops
-    /// they were meant to have, as in OnionPerf's files.
+    /// Given-up circuits with fewer hops whose intended number of hops is unknown, as in
+    /// OnionPerf's files.
     pub unknown_hops_given_up: u64,
-    /// Circuits that were given up and were meant to have another number.
+    /// Given-up circuits that were intended to have another number of hops.
     pub other_hops_given_up: u64,
-    /// Those that failed otherwise.
+    /// Circuits that failed otherwise.
     pub failed: u64,
-    /// Lines that were cut off at the end of a file.
+    /// Incomplete last lines of files.
     pub half_lines: u64,
-    /// Circuits that do not count: those that OnionPerf filters out, and those that tor launched
+    /// Circuits that are left out: those that OnionPerf filters out, and those that tor launched
     /// for onion services.
     pub left_out: u64,
-    /// Relays of all circuits.
+    /// The number of relays of all circuits.
     pub relays: u64,
-    /// How many of them the network has, if it is given.
+    /// The number of them that the network has, if one is given.
     pub relays_in_network: Option<u64>,
 }
 
@@ -128,20 +131,20 @@ pub struct CircuitCounts {
 pub struct MeasuringHost {
     /// A directory, or the name in OnionPerf's files.
     pub name: String,
-    /// Circuits that count.
+    /// The number of its analysed circuits.
     pub circuits: u64,
-    /// The GEV distribution of this host's build times alone: hosts differ in its parameters
+    /// The GEV distribution of only this host's build times: its parameters differ between hosts
     /// (NavigaTor, section 7.2).
     pub build_gev: Option<GevFit>,
-    /// The same of its round trips.
+    /// The GEV distribution of its round trips.
     pub rtt_gev: Option<GevFit>,
 }
 
-/// The circuits that count, for each host.
+/// The analysed circuits, by host.
 pub(crate) type Hosts<'a> = Vec<(usize, Vec<&'a Seen>)>;
 
 impl Report {
-    /// Of circuits; with a network, attackers have families, /16s and countries too.
+    /// Analyses circuits; with a network, also attackers with families, /16s and countries.
     #[must_use]
     pub fn of(circuits: &Circuits, network: Option<&Network>, options: &AnalysisOptions) -> Self {
         let hosts = hosts(circuits, options.hops);
@@ -172,7 +175,7 @@ impl Report {
     }
 }
 
-/// The circuits that count, for each host, in the order in which they were read.
+/// The analysed circuits of each host, in the order in which they were read.
 pub(crate) fn hosts(circuits: &Circuits, hops: u8) -> Hosts<'_> {
     let mut hosts: Hosts<'_> = (0..circuits.hosts.len()).map(|host| (host, Vec::new())).collect();
     let counts = |seen: &&Seen| seen.build_ms.is_some() && seen.hops == Some(hops);
@@ -190,17 +193,17 @@ fn host_name(circuits: &Circuits, host: usize) -> String {
     circuits.hosts.get(host).cloned().unwrap_or_default()
 }
 
-/// Whether a circuit was given up and was certainly meant to have this number of hops.
+/// Whether a circuit was given up and was certainly intended to have this number of hops.
 fn was_given_up(seen: &Seen, hops: u8) -> bool {
     seen.given_up_ms.is_some() && seen.has(hops)
 }
 
-/// Whether a circuit was given up and may have been meant to have this number of hops.
+/// Whether a circuit was given up and may have been intended to have this number of hops.
 fn was_perhaps_given_up(seen: &Seen, hops: u8) -> bool {
     seen.given_up_ms.is_some() && seen.may_have(hops) && !seen.has(hops)
 }
 
-/// What was read.
+/// Counts of the circuits that were read.
 fn counts(circuits: &Circuits, network: Option<&Network>, whole: usize, hops: u8) -> CircuitCounts {
     let count =
         |is: &dyn Fn(&Seen) -> bool| circuits.all.iter().filter(|seen| is(seen)).count() as u64;
@@ -224,7 +227,7 @@ fn counts(circuits: &Circuits, network: Option<&Network>, whole: usize, hops: u8
     }
 }
 
-/// Each host with fits of its own.
+/// The hosts with their own fits.
 fn described(circuits: &Circuits, hosts: &Hosts<'_>) -> Vec<MeasuringHost> {
     let host = |(host, all): &(usize, Vec<&Seen>)| MeasuringHost {
         name: host_name(circuits, *host),
@@ -235,7 +238,7 @@ fn described(circuits: &Circuits, hosts: &Hosts<'_>) -> Vec<MeasuringHost> {
     hosts.iter().map(host).collect()
 }
 
-/// The fits of all that was measured.
+/// The fits of all measures.
 fn fits(circuits: &Circuits, whole: &[&Seen], hops: u8) -> BTreeMap<&'static str, Fits> {
     let mut all = with_timeouts(circuits, whole, hops);
     let mut add = |name, values: &[f64]| {
@@ -251,8 +254,8 @@ fn fits(circuits: &Circuits, whole: &[&Seen], hops: u8) -> BTreeMap<&'static str
     all
 }
 
-/// The fits of build times that count circuits that were given up; with bounds if it is not known
-/// how many hops some were meant to have.
+/// The fits of build times with given-up circuits; with bounds if the intended number of hops of
+/// some is unknown.
 fn with_timeouts(circuits: &Circuits, whole: &[&Seen], hops: u8) -> BTreeMap<&'static str, Fits> {
     let bounds = |is: fn(&Seen, u8) -> bool| -> Vec<f64> {
         let those = circuits.all.iter().filter(|seen| is(seen, hops));
@@ -274,12 +277,12 @@ fn with_timeouts(circuits: &Circuits, whole: &[&Seen], hops: u8) -> BTreeMap<&'s
     all
 }
 
-/// The values that circuits have.
+/// The values of circuits that have one.
 pub(crate) fn values(all: &[&Seen], of: impl Fn(&Seen) -> Option<f64>) -> Vec<f64> {
     all.iter().filter_map(|seen| of(seen)).collect()
 }
 
-/// How each measure goes with time to first byte.
+/// Spearman's rho of each measure and time to first byte.
 fn correlations(whole: &[&Seen]) -> BTreeMap<&'static str, Spearman> {
     let of = |measure: Measure| {
         let pairs: Vec<(f64, f64)> =
@@ -329,8 +332,8 @@ mod tests {
         assert!(!report.fits.contains_key("build_with_timeouts_most"), "all lengths are known");
     }
 
-    /// Of a given-up circuit that reached fewer than three relays an OnionPerf file does not say
-    /// how many it was meant to have. Half of the built ones have three.
+    /// For a given-up circuit that reached fewer than three relays, an OnionPerf file does not have
+    /// the intended number. Half of the built ones have three.
     #[test]
     fn circuits_of_unknown_length_that_were_given_up_count_in_part_and_with_bounds() {
         let mut all = Vec::new();
@@ -346,7 +349,7 @@ mod tests {
             ..Seen::default()
         };
         all.extend((0..60).map(|number| given_up(number % 3)));
-        // This one had three relays already and was meant to have more.
+        // This one had three relays and was intended to have more.
         all.push(given_up(3));
         let report = report(all);
         let read = report.read;

@@ -1,17 +1,16 @@
-//! How much anonymity a selection costs: the published measures (NavigaTor, section 6.4), and
+//! The cost of a selection in anonymity: the published measures (NavigaTor, section 6.4), and
 //! measures that are easier to interpret.
 //!
-//! NavigaTor's tables measure this: "normalised entropy" sums over pairs of first and last relays
-//! with the shares of *all* measured circuits, so it falls as circuits are discarded, whichever
-//! they are; and its "Gini coefficient" sums over the different counts of relays without the
-//! distances between them. Both change by much if circuits are thrown away at random, and
-//! [`thinned`] says by how much. [`Corrected`] compares equally many circuits of each selection,
-//! and [`attacker`] gives the practical effect: how often both ends belong to an attacker.
+//! NavigaTor's "normalised entropy" sums over pairs of first and last relays with the shares of
+//! *all* measured circuits, so it falls when circuits are discarded, whichever they are. Its "Gini
+//! coefficient" sums over the different counts of relays without the distances between them. Both
+//! change much when circuits are discarded at random; [`thinned`] computes by how much.
+//! [`Corrected`] compares equally many circuits of each selection, and [`attacker`] computes the
+//! practical effect: how often an attacker has both ends.
 //!
-//! The published entropy is divided by that of as many equally frequent pairs as were observed, as
-//! section 7.4 says. All pairs that these relays could make would be another reading, but NavigaTor
-//! prints more for 10^5 circuits (0.941) than for 10^6 (0.842), and by that reading it would be
-//! less.
+//! The published entropy is divided by the maximum for the number of observed pairs, as in section
+//! 7.4. It could also mean all pairs of these relays; but NavigaTor prints more for 10^5 circuits
+//! (0.941) than for 10^6 (0.842), and then it would be less.
 
 pub mod attacker;
 
@@ -22,13 +21,12 @@ use serde::Serialize;
 /// The first and the last relay of a circuit.
 pub type Ends = (u32, u32);
 
-/// Random draws of which the mean is given.
+/// The number of random draws whose mean is computed.
 const DRAWS: u32 = 5;
-/// Selections with fewer circuits are not compared: hardly any two have the same ends, with any
-/// selection.
+/// Selections with fewer circuits are not compared: hardly any two circuits have the same ends.
 const LEAST: usize = 100;
-/// Nor those with a smaller part of all circuits, since the others would be compared by as few of
-/// theirs.
+/// Selections with less than one part in this many of all circuits are not compared, because the
+/// others would be reduced to as few circuits.
 const LEAST_PART: usize = 100;
 
 /// The published measures.
@@ -40,37 +38,37 @@ pub struct Published {
     pub gini: f64,
 }
 
-/// Measures of samples that are as great for each selection, so that it does not matter how many
-/// circuits it accepts.
+/// Measures of samples of the same size for each selection, so that the number of accepted circuits
+/// does not matter.
 ///
-/// Where a sample is not many times the relays, and for pairs the pairs, entropies are too small,
-/// also of all circuits.
+/// Entropies are too small unless a sample is many times as large as the number of relays, or of
+/// pairs; this holds for all circuits as well.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Corrected {
-    /// Entropy of the first relays, with most of what a sample of this size misses (Miller and
+    /// Entropy of the first relays, with most of the correction for the sample's size (Miller and
     /// Madow).
     pub first_entropy_bits: f64,
-    /// Entropy of the last relays, in the same way.
+    /// Entropy of the last relays, corrected in the same way.
     pub last_entropy_bits: f64,
-    /// Entropy of pairs of both, without what the sample misses.
+    /// Entropy of pairs of both, without a correction.
     pub pair_entropy_bits: f64,
-    /// The Gini coefficient of first and last relays, those without circuits counted.
+    /// The Gini coefficient of first and last relays, including those without circuits.
     pub gini: f64,
 }
 
-/// The common data of all selections of the same circuits.
+/// Data common to all selections of the same circuits.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Whole {
-    /// How many circuits were measured.
+    /// The number of measured circuits.
     pub circuits: f64,
-    /// The entropy if all pairs that were measured were equally frequent.
+    /// The entropy if all measured pairs were equally frequent.
     pub most_bits: f64,
-    /// How many relays stand at an end of any of them.
+    /// The number of relays at an end of any circuit.
     pub relays: f64,
 }
 
 impl Whole {
-    /// Of all circuits' ends.
+    /// From the ends of all circuits.
     #[must_use]
     pub fn of(all: &[Ends]) -> Self {
         let most_bits = (pairs(all).len().max(1) as f64).log2();
@@ -86,7 +84,7 @@ pub fn published(accepted: &[Ends], whole: &Whole) -> Published {
     Published { entropy, gini: published_gini(&both_ends(accepted)) }
 }
 
-/// The published measures of as many circuits that are drawn at random.
+/// The published measures of the same number of circuits drawn at random.
 #[must_use]
 pub fn thinned(all: &[Ends], keep: usize, whole: &Whole, rng: &mut ChaCha12Rng) -> Published {
     let mut mean = Published::default();
@@ -98,15 +96,15 @@ pub fn thinned(all: &[Ends], keep: usize, whole: &Whole, rng: &mut ChaCha12Rng) 
     mean
 }
 
-/// How many circuits of each selection are compared: as many as the smallest has that is not too
-/// small; none if all are.
+/// The number of circuits of each selection to compare: that of the smallest selection that is not
+/// too small; none if all are too small.
 #[must_use]
 pub fn common_size(accepted: impl Iterator<Item = usize>, all: usize) -> Option<usize> {
     accepted.filter(|size| *size >= LEAST.max(all / LEAST_PART)).min()
 }
 
-/// Measures of accepted circuits from samples of this size, which can be compared with those of
-/// other selections.
+/// Measures of accepted circuits from samples of this size, which are comparable between
+/// selections.
 #[must_use]
 pub fn corrected(
     accepted: &[Ends],
@@ -129,7 +127,7 @@ pub fn corrected(
     found
 }
 
-/// Draws `keep` of all, each at most once.
+/// Draws `keep` of all circuits, without replacement.
 fn some(all: &[Ends], keep: usize, rng: &mut ChaCha12Rng) -> Vec<Ends> {
     let mut some = all.to_vec();
     let keep = keep.min(some.len());
@@ -141,31 +139,31 @@ fn some(all: &[Ends], keep: usize, rng: &mut ChaCha12Rng) -> Vec<Ends> {
     some
 }
 
-/// How often each pair of ends is there.
+/// The counts of pairs of ends.
 fn pairs(all: &[Ends]) -> Vec<f64> {
     counts(all.iter().map(|ends| (u64::from(ends.0) << 32) | u64::from(ends.1)))
 }
 
-/// How often each relay stands at an end.
+/// The counts of relays at an end.
 fn both_ends(all: &[Ends]) -> Vec<f64> {
     counts(all.iter().flat_map(|ends| [u64::from(ends.0), u64::from(ends.1)]))
 }
 
-/// How often each of these is there, falling nowhere below 1.
+/// The counts of equal values.
 fn counts(all: impl Iterator<Item = u64>) -> Vec<f64> {
     let mut all: Vec<u64> = all.collect();
     all.sort_unstable();
     all.chunk_by(|one, other| one == other).map(|equal| equal.len() as f64).collect()
 }
 
-/// Entropy of counts as parts of a total.
+/// Entropy of counts, as parts of a total.
 fn entropy_bits(counts: &[f64], total: f64) -> f64 {
     let part = |count: &f64| count / total;
-    // `sum` of nothing is -0, which tables would show.
+    // The sum of no values is -0, which tables would show.
     counts.iter().map(part).fold(0.0, |bits, part| bits - part * part.log2())
 }
 
-/// Entropy of counts, corrected for what a sample of this size misses.
+/// Entropy of counts, corrected for the sample's size.
 fn miller_madow(counts: &[f64]) -> f64 {
     let total: f64 = counts.iter().sum();
     if total == 0.0 {
@@ -175,14 +173,14 @@ fn miller_madow(counts: &[f64]) -> f64 {
     entropy_bits(counts, total) + missed
 }
 
-/// The sum of CDF (1 - CDF) over the different counts, by their mean: the distances between counts
-/// are left out.
+/// The sum of CDF (1 - CDF) over the different counts, divided by their mean, without the distances
+/// between counts.
 fn published_gini(counts: &[f64]) -> f64 {
     let sum = steps(counts, 0.0).fold(0.0, |sum, (_, below)| sum + below * (1.0 - below));
     sum / mean(counts, 0.0)
 }
 
-/// The Gini coefficient of counts, in which relays without any count as 0.
+/// The Gini coefficient of counts; missing relays count as 0.
 fn gini(counts: &[f64], relays: f64) -> f64 {
     let none = (relays - counts.len() as f64).max(0.0);
     let distances = steps(counts, none).map(|(distance, below)| distance * below * (1.0 - below));
@@ -194,8 +192,8 @@ fn mean(counts: &[f64], none: f64) -> f64 {
     (counts.iter().sum::<f64>() / (counts.len() as f64 + none).max(1.0)).max(f64::MIN_POSITIVE)
 }
 
-/// For each different count, from 0 if there are such, how far the next one lies and which part
-/// lies at or below it.
+/// For each different count, from 0 if there are zeros: the distance to the next one, and the part
+/// of values at or below it.
 fn steps(counts: &[f64], none: f64) -> impl Iterator<Item = (f64, f64)> {
     let mut sorted = counts.to_vec();
     sorted.sort_unstable_by(f64::total_cmp);
@@ -218,7 +216,7 @@ mod tests {
 
     use super::*;
 
-    /// Circuits whose relays are chosen by weights that fall with their number.
+    /// Circuits whose relays are drawn by weights that fall with their number.
     fn circuits(count: usize, rng: &mut ChaCha12Rng) -> Vec<Ends> {
         let draw =
             |rng: &mut ChaCha12Rng| rng.random_range(0..14_u32) * rng.random_range(0..14_u32);
@@ -229,9 +227,9 @@ mod tests {
     fn gini_is_none_of_equal_and_near_one_of_a_single_relay() {
         assert!(gini(&[5.0; 10], 10.0).abs() < 1e-12);
         assert!((gini(&[7.0], 100.0) - 0.99).abs() < 1e-12);
-        // Half of the mean distance by the mean: (0 + 1 + 1 + 0)/4 / (2 1.5).
+        // Half of the mean distance divided by the mean: (0 + 1 + 1 + 0)/4 / (2 1.5).
         assert!((gini(&[1.0, 2.0], 2.0) - 1.0 / 6.0).abs() < 1e-12);
-        // Without distances 1 and 100 are as near as 1 and 2.
+        // Without distances, 1 and 100 are as close as 1 and 2.
         assert!(
             (published_gini(&[1.0, 2.0]) * 1.5 - published_gini(&[1.0, 100.0]) * 50.5).abs()
                 < 1e-12
@@ -277,7 +275,7 @@ mod tests {
         let size = |accepted: &[usize], all| common_size(accepted.iter().copied(), all);
         assert_eq!(size(&[2000, 1, 1600, 0], 2000), Some(1600));
         assert_eq!(size(&[2000, 99, 100], 2000), Some(100));
-        // 150 of 20,000 would leave too little of the others.
+        // 150 of 20,000 are too few for the comparison.
         assert_eq!(size(&[20_000, 150, 6600], 20_000), Some(6600));
         assert_eq!([size(&[99, 50], 99), size(&[], 0)], [None; 2]);
     }

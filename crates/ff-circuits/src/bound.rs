@@ -1,21 +1,21 @@
-//! How much a random path can carry: the throughput bound, section III.
+//! The throughput of random paths: the throughput bound, section III.
 //!
-//! A path carries no more than its slowest relay (formula 2). Drawing `m` of `n` relays, none twice
-//! and each with the same chance, gives [`Capacities::uniform`], which is Lemma 1; it falls with
-//! the length (theorem 1) and rises when the slowest relays are left out (theorem 2). Relays that
-//! are drawn by weight, each time from all, give [`Capacities::weighted`]. Where a rule has no
-//! formula, paths are drawn: [`sampled`].
+//! The throughput of a path is at most that of its slowest relay (formula 2).
+//! [`Capacities::uniform`] is Lemma 1, for drawing `m` of `n` relays uniformly without replacement;
+//! it falls with the length (theorem 1) and rises when the slowest relays are left out (theorem 2).
+//! [`Capacities::weighted`] is for drawing by weight with replacement. For rules without a formula,
+//! paths are drawn: [`sampled`].
 
 pub mod losses;
 pub mod sampled;
 
-/// Capacities of relays, the greatest first, each with the weight by which it is drawn.
+/// Capacities of relays, in descending order, each with the weight by which it is drawn.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Capacities(Vec<(f64, f64)>);
 
 impl Capacities {
-    /// Of pairs of a capacity and a weight, in any units. A capacity that is not a number from 0 is
-    /// left out; by a weight that is none nothing is drawn.
+    /// From pairs of a capacity and a weight, in any units. Capacities that are negative or not
+    /// finite are left out; relays with such a weight are not drawn.
     #[must_use]
     pub fn new(relays: impl IntoIterator<Item = (f64, f64)>) -> Self {
         let is_one = |number: f64| number.is_finite() && number >= 0.0;
@@ -28,35 +28,35 @@ impl Capacities {
         Self(all)
     }
 
-    /// How many there are.
+    /// The number of relays.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no relays.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The capacities, the greatest first.
+    /// The capacities, in descending order.
     pub fn all(&self) -> impl DoubleEndedIterator<Item = f64> + ExactSizeIterator {
         self.0.iter().map(|(capacity, _)| *capacity)
     }
 
-    /// B(n, m) of Lemma 1: the mean of the slowest of `length` relays. None if no path is so long.
+    /// B(n, m) of Lemma 1: the mean capacity of the slowest of `length` relays. None if there are
+    /// fewer relays.
     #[must_use]
     pub fn uniform(&self, length: usize) -> Option<f64> {
         let sum = Chances::new(self.len(), length)?.zip(self.all().rev());
         Some(sum.map(|(chance, capacity)| chance * capacity).sum())
     }
 
-    /// The same where relays are drawn by weight, and a relay may be drawn again. None if nothing
-    /// can be drawn.
+    /// The same for drawing by weight with replacement. None if nothing can be drawn.
     ///
-    /// The slowest of `m` has the rank `k` or a lesser one with the chance `S_k^m`, if those ranks
-    /// have the share `S_k` of all weight.
+    /// The slowest of `m` relays has rank `k` or less with probability `S_k^m`, where `S_k` is the
+    /// share of those ranks in the total weight.
     #[must_use]
     pub fn weighted(&self, length: usize) -> Option<f64> {
         let total: f64 = self.0.iter().map(|(_, weight)| weight).sum();
@@ -71,7 +71,7 @@ impl Capacities {
         Some(sum)
     }
 
-    /// Formula 7: the share of all capacity that lies in relays of at most this one.
+    /// Formula 7: the share of relays with at most this capacity in the total capacity.
     #[must_use]
     pub fn share_up_to(&self, capacity: f64) -> f64 {
         let total: f64 = self.all().sum();
@@ -79,10 +79,10 @@ impl Capacities {
     }
 }
 
-/// For each rank, the slowest relay's first, the chance that a uniform path has this one as its
-/// slowest: C(k - 1, m - 1) / C(n, m), by the ratio of neighbours, so nothing overflows.
+/// For each rank, beginning with the slowest relay, the probability that it is the slowest of a
+/// uniform path: C(k - 1, m - 1) / C(n, m), by the ratio of neighbours, so that nothing overflows.
 struct Chances {
-    /// The rank that comes next, from n down to m.
+    /// The next rank, from n down to m.
     rank: usize,
     /// The length m.
     length: usize,
@@ -113,8 +113,8 @@ impl Iterator for Chances {
     }
 }
 
-/// Formula 1: what TCP carries at most over a link, in bytes a second, by Floyd and Fall. The
-/// constant is that of delayed acknowledgements. `rtt_secs` includes queues, `loss` is the share of
+/// Formula 1: the largest throughput of TCP over a link, in bytes a second, by Floyd and Fall, with
+/// the constant for delayed acknowledgements. `rtt_secs` includes queues; `loss` is the part of
 /// packets that are lost.
 #[must_use]
 pub fn tcp_bytes_per_sec(packet_bytes: f64, rtt_secs: f64, loss: f64) -> f64 {
@@ -128,12 +128,12 @@ mod tests {
 
     use super::*;
 
-    /// Capacities that are drawn by themselves.
+    /// Capacities without weights.
     fn of(capacities: &[u32]) -> Capacities {
         Capacities::new(capacities.iter().map(|one| (f64::from(*one), f64::from(*one))))
     }
 
-    /// Lemma 1 in whole numbers.
+    /// Lemma 1 with integers.
     fn exact(capacities: &[u32], length: u128) -> f64 {
         let mut sorted: Vec<u128> = capacities.iter().map(|one| (*one).into()).collect();
         sorted.sort_unstable_by(|one, other| other.cmp(one));
@@ -143,7 +143,7 @@ mod tests {
         whole as f64 + *rest.numer() as f64 / *rest.denom() as f64
     }
 
-    /// n over k.
+    /// The binomial coefficient.
     fn choose(n: u128, k: u128) -> u128 {
         if k > n { 0 } else { (0..k).fold(1, |product, i| product * (n - i) / (i + 1)) }
     }
@@ -163,11 +163,11 @@ mod tests {
 
     #[test]
     fn the_papers_examples() {
-        // 100 and three of 50 KB/s: a relay of 50 comes with 60 %.
+        // 100 and three of 50 KB/s: relays of 50 have 60 % of the capacity.
         let four = of(&[100, 50, 50, 50]);
         assert!((four.share_up_to(50.0) - 0.6).abs() < 1e-15);
         assert!((four.weighted(1).expect("a path") - 70.0).abs() < 1e-12);
-        // A slow relay comes with 24.5 % each time.
+        // A slow relay is drawn with 24.5 % each time.
         for (draws, printed) in [(2, 0.429_975), (3, 0.569_631_125)] {
             assert!((1.0 - 0.755_f64.powi(draws) - printed).abs() < 1e-9);
         }

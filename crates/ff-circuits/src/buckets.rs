@@ -1,37 +1,37 @@
-//! Relays that hold cells back until their token buckets are refilled, found by the round trips of
+//! Finds relays that hold cells back until their token buckets are refilled, by the round trips of
 //! circuits (NavigaTor, sections 7.1 and 8).
 //!
-//! A tor that has used up its `BandwidthRate` or `RelayBandwidthRate` stops reading from a link
-//! that has something to be read, until a timer wakes it, `TokenBucketRefillInterval` later (100 ms
-//! if not set). What passes through such a link then leaves the relay in beats of that timer.
+//! A tor that has used up its `BandwidthRate` or `RelayBandwidthRate` stops reading from a readable
+//! link until a timer fires, `TokenBucketRefillInterval` later (100 ms by default). The cells of
+//! such a link then leave the relay in the rhythm of that timer.
 //!
 //! ```text
 //!   round trips, pauses ─▶ rhythm: does a circuit's replies' beat show? ─▶ held or not
 //!   paths, held or not  ─▶ blame: which relays explain that?            ─▶ Buckets ─▶ truth: hits, false alarms
 //! ```
 //!
-//! Probes have to come after random pauses (`circuits run --rtt-pause`): one that follows the last
-//! reply at once waits a whole interval each time, and its round trips show neither spikes nor
-//! anything to compare them with.
+//! Probes must follow random pauses (`circuits run --rtt-pause`). A probe that follows the last
+//! reply at once always waits a whole interval, so its round trips have no spikes and nothing to
+//! compare them with.
 //!
 //! # Limits
 //!
-//! What a tor of today (0.4.9.11) holds back is little. It refills its buckets whenever a link has
-//! something to do, not by the timer, so that only links that stand still when the bucket is empty
-//! wait for the timer: a link without a queue passes its cells in between, and so does a link that
-//! gets new cells to write. By the logs of full relays 31 to 46 % of what they wrote left within 10
-//! ms of a wake-up; 18 % would by chance. The timer begins anew when the bucket is next empty: 1 to
-//! 3 ms late in the median, in a tenth of cases 34 to 55 ms. Compared with these wake-ups the
-//! phases of replies had a mean vector whose square was 0.12 to 0.57, and replies compared with
-//! each other show no more than that. So a full relay is often not found: doc/decisions.md, "Full
-//! relays are often not found by round trips".
+//! A current tor (0.4.9.11) holds back little. It refills its buckets whenever a link has something
+//! to do, not by the timer, so only links that stand still when the bucket is empty wait for the
+//! timer: a link without a queue passes its cells in between, and so does a link with new cells to
+//! write. In the logs of full relays 31 to 46 % of the written bytes left within 10 ms of a timer
+//! event; 18 % would by chance. The timer starts again when the bucket is next empty: 1 to 3 ms
+//! late in the median, and 34 to 55 ms in a tenth of cases. Compared with these events, the phases
+//! of replies had a mean vector whose square was 0.12 to 0.57, and replies compared with each other
+//! show no more than that. So a full relay is often not found: doc/decisions.md, "Full relays are
+//! often not found by round trips".
 //!
-//! A relay whose limit is never reached holds nothing back and is not found; nor is
-//! `PerConnBWRate`, which only holds back the connection of the client itself. Whatever else stops
-//! a relay in beats of the same interval looks the same: a quota of CPU time, whose usual period is
-//! 100 ms, too. Relays that are only ever on circuits together are not told apart, and are named as
-//! such. Where most circuits are held back, few relays are sure enough to be named; and of a relay
-//! so full that round trips time out (`--trip-time`) too few are left to say anything.
+//! A relay that never reaches its limit holds nothing back and is not found; nor is
+//! `PerConnBWRate`, which only holds back the client's own connection. Other causes that stop a
+//! relay with the same interval look the same, such as a quota of CPU time, whose usual period is
+//! 100 ms. Relays that are always on circuits together cannot be distinguished, and are named
+//! together. If most circuits are held back, few relays are certain enough to be named; of a relay
+//! so full that round trips time out (`--trip-time`), too few round trips are left.
 
 mod blame;
 pub mod rhythm;
@@ -48,34 +48,34 @@ use self::rhythm::{Rhythm, rhythm};
 use self::truth::Compared;
 use crate::read::{Circuits, LEAST_TRIPS, Seen};
 
-/// The chance that any relay is named though none holds anything back, at most.
+/// The largest probability that any relay is named if none holds anything back.
 pub const LEVEL: f64 = 0.01;
-/// tor's refill interval if nothing is set, in ms.
+/// tor's default refill interval, in ms.
 pub const INTERVAL_MS: u64 = 100;
-/// The longest that tor takes, in ms.
+/// The longest refill interval that tor accepts, in ms.
 pub const LONGEST_MS: u64 = 1000;
 
-/// Which relays hold cells back.
+/// The relays that hold cells back.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Buckets {
-    /// The refill interval that was looked for, in ms.
+    /// The refill interval that was searched for, in ms.
     pub interval_ms: u64,
-    /// Circuits with enough round trips and pauses for it.
+    /// Circuits with enough round trips and pauses.
     pub circuits: u64,
-    /// How many of them are held back; of others [`CIRCUIT_LEVEL`] are by chance.
+    /// The number of these that are held back; of the others, [`CIRCUIT_LEVEL`] seem so by chance.
     pub held: u64,
-    /// Circuits that have enough round trips, but no pauses that are spread over the interval.
+    /// Circuits with enough round trips, but without pauses that are spread over the interval.
     pub without_pauses: u64,
-    /// Relays of the circuits that count.
+    /// The number of relays of these circuits.
     pub relays: u64,
-    /// The chance of any false alarm, at most.
+    /// The largest probability of any false alarm.
     pub level: f64,
-    /// Relays that hold cells back, the surest first.
+    /// Relays that hold cells back, the most certain first.
     pub found: Vec<Held>,
-    /// The same compared with the truth, if it is known.
+    /// A comparison with the truth, if it is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub truth: Option<Compared>,
-    /// Fingerprints of the relays of the circuits that count.
+    /// Fingerprints of the relays of these circuits.
     #[serde(skip)]
     pub looked_at: BTreeSet<String>,
 }
@@ -85,21 +85,21 @@ pub struct Buckets {
 pub struct Held {
     /// Its fingerprint.
     pub id: String,
-    /// Circuits through it that count.
+    /// The number of its circuits that were analysed.
     pub circuits: u64,
-    /// How many of them are held back.
+    /// The number of these that are held back.
     pub held: u64,
-    /// How many of them would be without it, by what the other relays that were found do.
+    /// The number of these that would be held back without it, because of the other relays found.
     pub expected: f64,
-    /// The chance of as much evidence for it, if it held back nothing; 0 below 1e-308.
+    /// The probability of as much evidence if it held back nothing; 0 below 1e-308.
     pub p: f64,
-    /// What part of the replies on its held circuits come in its beat, the median over circuits.
+    /// The part of replies on its held circuits that follow the rhythm, the median over circuits.
     pub share: f64,
-    /// How much longer round trips on these circuits take in the mean than the least, in ms, the
+    /// How much longer than the least the mean round trip on these circuits takes, in ms, the
     /// median over circuits.
     pub delay_ms: f64,
-    /// Relays that it cannot be told apart from: without the circuits through them too little is
-    /// left.
+    /// Relays from which it cannot be distinguished: without the circuits through them too little
+    /// evidence is left.
     pub or: Vec<String>,
 }
 
@@ -151,7 +151,7 @@ impl Buckets {
         })
     }
 
-    /// The same compared with the relays that are known to hold cells back.
+    /// Adds the comparison with the relays that are known to hold cells back.
     #[must_use]
     pub fn beside(mut self, truth: &BTreeSet<String>) -> Self {
         self.truth = Some(Compared::of(&self, truth));
@@ -159,7 +159,7 @@ impl Buckets {
     }
 }
 
-/// By how much a circuit's round trips exceed the least in the mean, in ms.
+/// The mean of a circuit's round trips minus the least, in ms.
 fn delay_ms(seen: &Seen) -> f64 {
     let rtts = || seen.trips.iter().map(|trip| trip.rtt_ms);
     rtts().sum::<f64>() / seen.trips.len().max(1) as f64 - rtts().fold(f64::INFINITY, f64::min)

@@ -1,9 +1,9 @@
-//! Capacities of relays, from any file that has them.
+//! Reads the capacities of relays from files of any supported kind.
 //!
-//! Networks are read as ff-sim does (consensuses of either flavour, relayinfo JSON, tables of
-//! experiments, hours of a store), and also the files that `ff-bwauth` writes: results files
-//! (`.jsonl`), its export of results (CSV), and bandwidth files. A consensus alone has weights,
-//! which stand for capacities and are called so.
+//! Networks are read as in ff-sim (consensuses of either flavour, relayinfo JSON, tables of
+//! experiments, hours of a store). Files of `ff-bwauth` are read too: results files (`.jsonl`), its
+//! export of results (CSV), and bandwidth files. A consensus alone has weights, which are then used
+//! as capacities and reported as weights.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -20,37 +20,36 @@ use crate::paths::weights::reading;
 
 /// The columns of `ff-bwauth export --what results` that are read.
 const COLUMNS: [&str; 2] = ["fingerprint", "estimate_bytes_per_sec"];
-/// Where it says whether the estimate is the relay's capacity; a list of somebody's own need not
-/// have it.
+/// The column that says whether the estimate is the relay's capacity; other lists need not have it.
 const VERDICT: &str = "verdict";
 
-/// The first bytes that show what kind of file it is.
+/// The number of first bytes that show the kind of a file.
 const FIRST_BYTES: u16 = 4096;
 
-/// A relay and what it can carry.
+/// A relay with its capacity.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Capacity {
     /// Its fingerprint, 40 upper-case hexadecimal digits; in results the 64 of its Ed25519 identity
-    /// if it has shown no other.
+    /// if its RSA identity is unknown.
     pub id: String,
     /// Its nickname, if known.
     pub nick: String,
-    /// Its capacity, in kB/s: finite, and not below 0.
+    /// Its capacity, in kB/s: finite and not negative.
     pub kbytes_per_sec: f64,
-    /// The weight by which it is drawn: finite, and not below 0.
+    /// The weight by which it is drawn: finite and not negative.
     pub weight: f64,
 }
 
-/// Relays and what they can carry.
+/// Relays with their capacities.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Capacities {
-    /// Those whose capacity is known.
+    /// The relays with a known capacity.
     pub relays: Vec<Capacity>,
-    /// How many more relays there are, however often each of them was tried.
+    /// The number of other relays, each counted once.
     pub without: u64,
-    /// The kind of the numbers: `weights`, `observed`, `given`, `measured`.
+    /// The kind of the capacities: `weights`, `observed`, `given`, `measured`.
     pub kind: &'static str,
-    /// The network, if the file is one: its relays with a capacity are in the order of
+    /// The network, if the file has one: its relays with a capacity are in the order of
     /// [`Self::relays`].
     pub network: Option<Network>,
 }
@@ -59,7 +58,7 @@ impl Capacities {
     /// Reads a file.
     ///
     /// # Errors
-    /// Names the file and the line, or says that no relay has a capacity.
+    /// Names the file and the line, or is the error that no relay has a capacity.
     pub fn read(path: &Path, inputs: &mut Inputs) -> Result<Self> {
         let file = path.display().to_string();
         let found = match kind(path) {
@@ -74,11 +73,11 @@ impl Capacities {
         found.checked(&file)
     }
 
-    /// The same of what an export of results or a bandwidth file has in it; none of anything else,
-    /// which is read where it lies. `file` is only for errors.
+    /// The same from the content of an export of results or a bandwidth file; none for other kinds
+    /// of files, which are read from their path. `file` is used in errors only.
     ///
     /// # Errors
-    /// As [`Self::read`].
+    /// Those of [`Self::read`].
     pub fn parse(file: &str, bytes: &[u8]) -> Result<Option<Self>> {
         let found = match Kind::of(bytes) {
             Kind::Export => export(file, bytes)?,
@@ -88,7 +87,7 @@ impl Capacities {
         found.checked(file).map(Some)
     }
 
-    /// These, if something can be computed by them.
+    /// Fails if nothing can be computed with them.
     fn checked(self, file: &str) -> Result<Self> {
         let sum = |of: fn(&Capacity) -> f64| self.relays.iter().map(of).sum::<f64>();
         let (all, weights) = (sum(|relay| relay.kbytes_per_sec), sum(|relay| relay.weight));
@@ -104,7 +103,7 @@ impl Capacities {
         Ok(self)
     }
 
-    /// Of numbers by fingerprint, which are measured; relays are drawn by them.
+    /// From measured capacities by fingerprint, which are also the weights.
     fn measured(by_id: BTreeMap<String, f64>, without: u64) -> Self {
         let relay = |(id, kbytes_per_sec): (String, f64)| Capacity {
             id,
@@ -121,10 +120,10 @@ impl Capacities {
 enum Kind {
     /// A results file of `ff-bwauth`.
     Results,
-    /// Its export of results.
+    /// Its export of results (CSV).
     Export,
     BandwidthFile,
-    /// Anything else, which ff-sim knows or refuses.
+    /// Any other kind, which ff-sim reads or refuses.
     Network,
 }
 
@@ -152,7 +151,7 @@ fn kind(path: &Path) -> Kind {
     if path.extension().is_some_and(|extension| extension == "jsonl") {
         return Kind::Results;
     }
-    // An hour of a store is not a file; packed data are read by ff-sim.
+    // An hour of a store is not a file; ff-sim reads compressed files.
     first_bytes(path).map_or(Kind::Network, |bytes| Kind::of(&bytes))
 }
 
@@ -164,18 +163,18 @@ fn first_bytes(path: &Path) -> std::io::Result<Vec<u8>> {
     Ok(into_unix(bytes))
 }
 
-/// Newest results of each relay that are its capacity, and no bound of it.
+/// The newest result of each relay that is its capacity and not only a bound.
 fn results(outcomes: &[Outcome]) -> Capacities {
     let mut newest = BTreeMap::new();
-    // Relays are counted by the identity that all attempts have: one that failed early has not seen
-    // the other.
+    // Relays are counted by the identity that all attempts have: an attempt that failed early does
+    // not know the RSA identity.
     let (mut all, mut known) = (BTreeSet::new(), BTreeSet::new());
     for outcome in outcomes {
         let ed = &outcome.target.ed_identity;
         all.insert(ed);
         let Some(estimate) = outcome.publishable() else { continue };
         known.insert(ed);
-        // A relay without an RSA identity is known by the other.
+        // A relay without an RSA identity is named by its Ed25519 identity.
         let rsa = outcome.target.rsa_fingerprint.map(hex::encode_upper);
         let id = rsa.unwrap_or_else(|| hex::encode_upper(ed));
         let at = outcome.started_unix_secs;
@@ -228,8 +227,8 @@ fn export(file: &str, bytes: &[u8]) -> Result<Capacities> {
     Ok(Capacities::measured(by_id, without as u64))
 }
 
-/// In which line, from 1, a row begins. Its position is where the row before has ended: empty lines
-/// are in between.
+/// The line number of a row, from 1. Its position is the end of the previous row: empty lines may
+/// be in between.
 fn line(bytes: &[u8], position: Option<&csv::Position>) -> usize {
     let end = position.and_then(|position| usize::try_from(position.byte()).ok());
     let (before, rest) = bytes.split_at(end.unwrap_or(0).min(bytes.len()));
@@ -248,8 +247,8 @@ fn bandwidth_file(file: &str, bytes: &[u8]) -> Result<Capacities> {
 }
 
 impl From<Network> for Capacities {
-    /// What a network's running relays have: of a consensus every relay that has a weight, measured
-    /// or not, 0 included.
+    /// The capacities of a network's running relays; of a consensus, all relays with a weight,
+    /// measured or not, including 0.
     fn from(mut network: Network) -> Self {
         let all = network.relays.len();
         let are_weights = network.capacities == CapacitySource::Weights;
@@ -307,8 +306,8 @@ mod tests {
         assert_eq!(Capacities::parse("f", b"{}").expect("another file"), None);
     }
 
-    /// A measurement, as a results file has it: its digits tell relays apart, and it failed or came
-    /// to 1 MB/s.
+    /// A measurement in a results file: its digits distinguish relays; it failed or its estimate is
+    /// 1 MB/s.
     fn measurement(ed: &str, rsa: Option<&str>, failed: bool) -> String {
         let rsa = rsa.map_or("null".to_owned(), |rsa| format!("\"{}\"", rsa.repeat(40)));
         let (verdict, failure, draw) = if failed {
@@ -337,8 +336,8 @@ mod tests {
     fn who_was_tried_often_is_one_relay() {
         let dir = tempfile::tempdir().expect("a folder");
         let file = dir.path().join("results.jsonl");
-        // One has failed before it has shown its RSA identity, and after it was measured; the other
-        // one always.
+        // One failed before its RSA identity was known, and after it was measured; the other always
+        // did.
         let all = [("A", None, true), ("B", None, true), ("A", Some("1"), false)];
         let all = [&all[..], &[("A", Some("1"), true), ("B", Some("2"), true)]].concat();
         let text: String =
@@ -367,7 +366,7 @@ mod tests {
     fn what_cannot_be_summed_is_refused() {
         let row = |id: &str| format!("{},1.5e308\n", id.repeat(40));
         let text = ["A", "B"].map(row).concat();
-        // Sums are in kB/s, which leaves room for these two.
+        // Sums are in kB/s, so these two do not overflow.
         let export = format!("fingerprint,estimate_bytes_per_sec\n{text}");
         assert!(Capacities::parse("f", export.as_bytes()).is_ok());
         let relay = |id| Relay {

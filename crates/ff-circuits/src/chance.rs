@@ -1,5 +1,5 @@
-//! Seeds of tests that draw: what is by chance within its bounds today is so tomorrow, and
-//! `FF_TEST_SEED` asks for another.
+//! Seeds for tests with random numbers: fixed, so that results stay within their bounds, unless
+//! `FF_TEST_SEED` sets another.
 
 use rand::SeedableRng as _;
 use rand_chacha::ChaCha12Rng;

@@ -1,35 +1,35 @@
-//! Does a relay give clients what it gives to measurements?
+//! Checks whether a relay serves clients as well as measurements.
 //!
-//! FlashFlow cannot see a relay that serves measurers and not clients. So clients look: ordinary
-//! downloads through the relay at times that nobody announces ([`plan`]), each of which is starved
-//! or not, and what share of them is ([`RelayVerdict`]).
+//! FlashFlow cannot detect a relay that serves measurers and not clients. So clients make ordinary
+//! downloads through the relay at unpredictable times ([`plan`]). Each is starved or not, and the
+//! share of starved ones gives a [`RelayVerdict`].
 //!
-//! A relay that is measured at `C` bytes a second and says that `u` of it is in use has `C (1 - u)`
-//! to spare, and a client gets that or more of it. A download is starved if it got less than
-//! [`STARVED`] of that and of what downloads of its size get through the other relays of its place
-//! in the middle (a short download over a long way fills no relay). It says nothing if it got half
-//! of what another relay of its path has to spare, and it is unclear if the relay is so much
-//! farther away than the others. One that failed is starved, too, unless it failed before the relay
-//! on the path: what is to reach a later hop goes through it. One that did not end in time is
-//! starved if all of it in that time would have been too slow, and else unclear. Who starves a
-//! share `s` of clients is caught by at least one of `k` downloads with a chance of `1 - (1 - s)^k`
-//! ([`found`]); but downloads fail and are slow without anybody's intent, so the verdict compares
-//! the share with that of all other relays of the same place: through guards, middles and exits
-//! other relays are drawn, which fail and are slow as they are. And it is none that a single other
-//! relay of the paths could have brought about: without the downloads through any one of these, it
-//! stands as well. Two that act together are not seen so, and where all paths have one exit, or one
-//! guard, nobody can be accused.
+//! A relay with a measured capacity of `C` bytes a second, of which it reports the part `u` in use,
+//! has `C (1 - u)` to spare, and a client gets that or more. A download is starved if it got less
+//! than [`STARVED`] of that and of the median rate of downloads of its size through the other
+//! relays of its place (a short download over a long path does not fill a relay). It is ignored if
+//! it got half of what another relay of its path has to spare, and it is unclear if the relay is so
+//! much farther away than the others. A failed one is also starved, unless it failed before the
+//! relay on the path: messages to a later hop go through the relay. One that did not end in time is
+//! starved if even all of it in that time would have been too slow, and otherwise unclear. A relay
+//! that starves the share `s` of clients is caught by at least one of `k` downloads with
+//! probability `1 - (1 - s)^k` ([`found`]). But downloads also fail and are slow for other reasons,
+//! so the verdict compares the share with that of all other relays of the same place: paths through
+//! guards, middles and exits have other relays, which fail and are slow in their own ways. There is
+//! no accusation that a single other relay of the paths could have caused: it must also hold
+//! without the downloads through any one of these. Two relays that act together are not detected,
+//! and if all paths have one exit, or one guard, no relay can be accused.
 //!
-//! So it is taken for granted that most relays of a place serve their clients. Others that are too
-//! busy to be judged say nothing of what is usual, nor do those that carry all they have to spare
-//! where that is less than this one has. With fewer than [`LEAST_OTHERS`] that do, nobody knows: a
-//! download that is slow for what the relays have to spare is unclear then, and may be starved or
-//! not.
+//! This assumes that most relays of a place serve their clients. Relays that are too busy to be
+//! judged are not evidence of the usual rate, nor are those that carry all that they have to spare
+//! if that is less than this relay has. With fewer than [`LEAST_OTHERS`] others the usual rate is
+//! unknown: then a download that is slow for what the relays have to spare is unclear, and may be
+//! starved or not.
 //!
-//! What it cannot know: a relay that was down meanwhile counts as one that serves nobody. A target
-//! that blocks an exit's address makes that exit look as if it starved. A guard sees the address of
-//! who checks, and an exit the target, in every probe: only middles cannot tell a probe from a
-//! client. How busy relays say they are is a mean of a day.
+//! Limits: a relay that was down meanwhile counts as starving its clients. A target that blocks an
+//! exit's address makes that exit seem to starve. A guard sees the address of the checking client,
+//! and an exit the target, in every probe: only middles cannot distinguish a probe from a client.
+//! The reported use of a relay is a mean over a day.
 //!
 //! Decisions: doc/decisions.md, "An accusation needs more than one failure".
 
@@ -44,31 +44,30 @@ use statrs::distribution::{Beta, ContinuousCDF};
 
 use self::usual::{Share, Usual, medians};
 
-/// Below this part of what it should have got, a download is starved.
+/// A download that got less than this part of its expected rate is starved.
 pub const STARVED: f64 = 0.5;
-/// A relay with less to spare than this part of its capacity cannot be judged: its clients are slow
+/// A relay with less than this part of its capacity to spare cannot be judged: its clients are slow
 /// without its fault.
 pub const LEAST_SPARE: f64 = 0.1;
-/// Of fewer other relays of a place the middle is nothing to go by: one of two could be the relay's
-/// own accomplice.
+/// With fewer other relays of a place their median is not reliable: one of two could be the relay's
+/// accomplice.
 pub const LEAST_OTHERS: usize = 3;
-/// Half of what a 95 % interval leaves out.
+/// The part outside of a 95 % interval at each end.
 const TAIL: f64 = 0.025;
-/// A relay that is less than this much farther away than others, in seconds of a circuit's round
-/// trip, is as near.
+/// A relay whose circuits' round trips are longer than the others' by less than this, in seconds,
+/// counts as equally near.
 pub const NEAR_SECS: f64 = 0.01;
-/// So much of what a relay is farther away than others, in seconds, excuses it, and no more: it may
-/// hold back what a circuit is built with. Once around the earth takes light in fibre 0.2 s. Who
-/// crosses the earth twice, as a middle may, is not accused either: half of what is usual is
-/// enough.
+/// The largest additional round trip that excuses a relay, in seconds, because it may delay the
+/// building of circuits. Light in fibre takes 0.2 s once around the earth. A middle for which paths
+/// cross the earth twice is not accused either: half of the usual rate is enough.
 pub const FARTHEST_SECS: f64 = 0.3;
 
-/// The known facts of a relay.
+/// The known properties of a relay.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Known {
     /// Its measured capacity, in bytes a second.
     pub capacity: f64,
-    /// The part of it that it says is in use, from 0 to 1.
+    /// The part of it that the relay reports as in use, from 0 to 1.
     pub busy: f64,
 }
 
@@ -89,17 +88,17 @@ impl Known {
 /// A download through a relay.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Probe {
-    /// The relay: a place in the list.
+    /// The relay: its index in the list.
     pub relay: usize,
-    /// In which place of the path it is: 0 is the guard's. A relay has one.
+    /// Its place in the path; 0 is the guard's. Each relay has one place.
     pub place: usize,
-    /// How much was asked for, in bytes: what is comparable has the same size.
+    /// The requested size in bytes; downloads of the same size are compared.
     pub size: u64,
-    /// What the other relays of the path have to spare, in bytes a second.
+    /// The spare capacity of the path's other relays, in bytes a second.
     pub others_spare: f64,
-    /// The other relays of the path, by any numbers that they have.
+    /// The other relays of the path, by any numbers.
     pub others: Vec<usize>,
-    /// How long a round trip of the circuit took when it was built, in seconds, if that is known.
+    /// The circuit's round trip when it was built, in seconds, if known.
     pub trip_secs: Option<f64>,
     /// The result.
     pub outcome: Outcome,
@@ -112,13 +111,12 @@ pub enum Outcome {
     Arrived(f64),
     /// The relay, or the link to it, failed.
     FailedHere,
-    /// It did not end in the time that it may take, so that it got less than this rate in bytes a
-    /// second.
+    /// It did not end within its time limit, so its rate was less than this, in bytes a second.
     TimedOut(f64),
-    /// It never came, or its target ended it, as the exit says: the relay may have done that, or
-    /// not.
+    /// It never started, or its target ended it, according to the exit: the relay may or may not
+    /// have caused that.
     NeverCame,
-    /// Something else failed.
+    /// Another part failed.
     #[default]
     FailedElsewhere,
 }
@@ -127,11 +125,11 @@ pub enum Outcome {
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RelayVerdict {
-    /// More of its clients are starved than of the others': the intervals do not meet.
+    /// It starves a larger share of its clients than the others: the intervals do not overlap.
     Starves,
-    /// It starves no more clients than what was asked about.
+    /// It starves at most the share that was asked about.
     Serves,
-    /// It may or may not.
+    /// It may or may not starve clients.
     Undecided,
     /// It has too little to spare.
     TooBusy,
@@ -140,44 +138,44 @@ pub enum RelayVerdict {
 /// The finding about a relay.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Finding {
-    /// Downloads that count.
+    /// The number of downloads that count.
     pub probes: u64,
-    /// Those that were starved.
+    /// The number of starved downloads.
     pub starved: u64,
-    /// Those that may have been, because too few other relays say what is usual, the relay is far
-    /// away, or time ran out.
+    /// The number of downloads that may be starved: too few other relays show the usual rate, the
+    /// relay is far away, or the time limit ended them.
     pub unclear: u64,
-    /// The share of those that were.
+    /// The starved share of those that are clear.
     pub share: Option<f64>,
-    /// The 95 % interval of what is starved (Clopper and Pearson): from here, if nothing unclear
-    /// is, to what it is if all is.
+    /// The lower bound of the 95 % interval of the starved share (Clopper and Pearson), if no
+    /// unclear download is starved.
     pub share_from: f64,
-    /// See [`Self::share_from`].
+    /// The upper bound of that interval, if all unclear downloads are starved.
     pub share_to: f64,
-    /// The median of what arrived, in bytes a second.
+    /// The median rate of downloads that arrived, in bytes a second.
     pub median_bytes_per_sec: Option<f64>,
     /// The relay's spare capacity, in bytes a second.
     pub spare_bytes_per_sec: f64,
-    /// See [`RelayVerdict`].
+    /// The verdict.
     pub verdict: RelayVerdict,
-    /// Another relay of the paths, by its number, whose doing it may be that this one comes off
-    /// worse than others.
+    /// Another relay of the paths, by its number, that may be the cause of this relay's larger
+    /// share.
     #[serde(skip)]
     pub perhaps_of: Option<usize>,
 }
 
-/// The chance that `probes` downloads catch a relay that starves this share of its clients.
+/// The probability that `probes` downloads catch a relay that starves this share of its clients.
 #[must_use]
 pub fn found(share: f64, probes: u64) -> f64 {
     1.0 - (1.0 - share.clamp(0.0, 1.0)).powf(probes as f64)
 }
 
-/// Judges relays by downloads; a relay serves if it surely starves a smaller share than `most`.
-/// Those of one place are compared with each other.
+/// Judges relays by downloads; a relay serves if it certainly starves a smaller share than `most`.
+/// Relays of one place are compared with each other.
 #[must_use]
 pub fn judge(relays: &[Known], probes: &[Probe], most: f64) -> Vec<Finding> {
     let judged = relays.iter().filter(|known| known.can_be_judged()).count();
-    // Of many relays some fail the test by chance (Bonferroni), in any places.
+    // With many relays some fail the test by chance (Bonferroni), in any place.
     let tail = TAIL / judged.max(1) as f64;
     let judge = |peers: Peers| {
         let findings = judge_peers(&peers.relays, &peers.probes, most, tail);
@@ -191,16 +189,16 @@ pub fn judge(relays: &[Known], probes: &[Probe], most: f64) -> Vec<Finding> {
 /// The relays of one place.
 #[derive(Default)]
 struct Peers {
-    /// Their places in the list.
+    /// Their indices in the list.
     members: Vec<usize>,
     relays: Vec<Known>,
-    /// The downloads through them, of which each has its relay's place among these.
+    /// The downloads through them, with the relay's index among the members.
     probes: Vec<Probe>,
 }
 
 /// The relays of each place.
 fn peers(relays: &[Known], probes: &[Probe]) -> BTreeMap<usize, Peers> {
-    // A relay without downloads through it says nothing, in any place.
+    // A relay without downloads counts in no place.
     let mut places = vec![0; relays.len()];
     for probe in probes {
         if let Some(place) = places.get_mut(probe.relay) {
@@ -222,8 +220,8 @@ fn peers(relays: &[Known], probes: &[Probe]) -> BTreeMap<usize, Peers> {
     all
 }
 
-/// Judges relays of one place; `tail` is the part left out at each end of an interval before a
-/// relay is accused.
+/// Judges the relays of one place; `tail` is the part outside of an interval at each end for an
+/// accusation.
 fn judge_peers(relays: &[Known], probes: &[Probe], most: f64, tail: f64) -> Vec<Finding> {
     let shares = shares(relays, probes);
     let counts: Vec<Counts> = shares.iter().map(|own| Counts::of(own)).collect();
@@ -250,10 +248,10 @@ fn judge_peers(relays: &[Known], probes: &[Probe], most: f64, tail: f64) -> Vec<
     (0..relays.len()).map(finding).collect()
 }
 
-/// A download that counts, and what share it had.
+/// A download that counts, with its share.
 type Counted<'a> = (&'a Probe, Share);
 
-/// For each relay, those of its downloads that count.
+/// The downloads of each relay that count.
 fn shares<'a>(relays: &[Known], probes: &'a [Probe]) -> Vec<Vec<Counted<'a>>> {
     let usual = Usual::of(probes, relays);
     let mut shares = vec![Vec::new(); relays.len()];
@@ -264,10 +262,10 @@ fn shares<'a>(relays: &[Known], probes: &'a [Probe]) -> Vec<Vec<Counted<'a>>> {
     shares
 }
 
-/// How many downloads had what share.
+/// Counts of downloads.
 #[derive(Clone, Copy, Debug, Default)]
 struct Counts {
-    /// Those that count.
+    /// Downloads that count.
     all: u64,
     /// See [`Share::Starved`].
     starved: u64,
@@ -283,24 +281,24 @@ impl Counts {
         Self { all: own.len() as u64, starved, unclear }
     }
 
-    /// Those that may have been starved.
+    /// The number of downloads that may be starved.
     const fn most(self) -> u64 {
         self.starved + self.unclear
     }
 
-    /// The interval of what is starved: from here, if nothing unclear is, to what it is if all is.
+    /// The interval of the starved share, from none to all of the unclear downloads.
     fn range(self) -> (f64, f64) {
         (interval(self.starved, self.all).0, interval(self.most(), self.all).1)
     }
 }
 
-/// The relays that a relay is compared with: all those of its place that can be judged.
+/// The relays with which a relay is compared: all of its place that can be judged.
 struct Bench {
     /// Their downloads.
     sum: Counts,
-    /// The part of an interval that is left out at each end before a relay is accused.
+    /// The part outside of an interval at each end for an accusation.
     tail: f64,
-    /// A relay that serves starves a smaller share.
+    /// The share below which a relay serves.
     most: f64,
 }
 
@@ -316,8 +314,8 @@ impl Bench {
         Self { sum, tail, most }
     }
 
-    /// The verdict on a relay with these downloads, and who else may have brought it about that it
-    /// comes off worse.
+    /// The verdict on a relay with these downloads, and the other relay that may be the cause of
+    /// its larger share.
     fn verdict(
         &self,
         known: Known,
@@ -342,8 +340,8 @@ impl Bench {
         (if serves { RelayVerdict::Serves } else { RelayVerdict::Undecided }, None)
     }
 
-    /// The largest share that may be starved through the others, as a failure of all is not one
-    /// relay's fault. Without others, the permitted share stands for that.
+    /// The largest share that may be starved through the others, since a failure of all is not one
+    /// relay's fault. Without others, the permitted share.
     fn usual(&self, own: Counts) -> f64 {
         if self.sum.all == own.all {
             return self.most;
@@ -352,8 +350,8 @@ impl Bench {
     }
 }
 
-/// The other relay whose doing it may be that a relay is worse than others: without the downloads
-/// through that one, it is not. Of several, the one through which most were starved.
+/// The other relay that may be the cause of a relay's larger share: without the downloads through
+/// it, the share is not larger. Of several, the one with the most starved downloads.
 fn whose_else(own: &[Counted<'_>], is_worse: impl Fn(u64, u64) -> bool) -> Option<usize> {
     let mut through: HashMap<usize, (u64, u64)> = HashMap::new();
     let (mut all, mut starved) = (0, 0);
@@ -370,13 +368,13 @@ fn whose_else(own: &[Counted<'_>], is_worse: impl Fn(u64, u64) -> bool) -> Optio
     possible.max_by_key(|(other, sums)| (sums.1, *other)).map(|(other, _)| other)
 }
 
-/// The 95 % interval of a share by Clopper and Pearson; all there is if nothing was seen.
+/// The 95 % interval of a share by Clopper and Pearson; 0 to 1 without data.
 #[must_use]
 pub fn interval(hits: u64, of: u64) -> (f64, f64) {
     interval_of(hits, of, TAIL)
 }
 
-/// The same, with `tail` left out at each end.
+/// The same with `tail` outside at each end.
 fn interval_of(hits: u64, of: u64, tail: f64) -> (f64, f64) {
     let (hits, misses) = (hits.min(of) as f64, of.saturating_sub(hits) as f64);
     let quantile = |a: f64, b: f64, part: f64| Beta::new(a, b).map(|beta| beta.inverse_cdf(part));

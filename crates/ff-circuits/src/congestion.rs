@@ -1,32 +1,32 @@
 //! Finds congested relays by the circuits that they share (Wang et al., "Congestion-aware path
 //! selection for Tor", 2012; NavigaTor, section 7.6, compares with this scheme).
 //!
-//! What a round trip takes longer than the fastest one of its circuit is put down to the circuit's
-//! relays, to each in proportion to what is known of it. For that every circuit counts [`BASE_US`]
-//! more, so that relays of idle circuits come to something, too.
+//! The delay of a round trip over the fastest one of its circuit is attributed to the circuit's
+//! relays, in proportion to their known delays. [`BASE_US`] is added to each delay first, so that
+//! relays of idle circuits have a delay too.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
 use crate::record::{CircuitRecord, PathRelay, Probe};
 
-/// The delay that is added before each delay is shared out (gamma), in µs.
+/// The delay that is added to each delay before it is divided (gamma), in µs.
 pub const BASE_US: u64 = 20_000;
-/// How many values of a relay count.
+/// The number of a relay's last values that are used.
 pub const VALUES: usize = 20;
-/// What a relay begins with, in µs.
+/// A relay's initial delay, in µs.
 pub const START_US: u64 = 5_000;
 
-/// The congestion that is known of relays.
+/// The known congestion of relays.
 #[derive(Debug, Default)]
 pub struct Congestion {
-    /// The last values of each, by fingerprint.
+    /// The last values of each relay, by fingerprint.
     relays: HashMap<String, VecDeque<f64>>,
 }
 
 impl Congestion {
-    /// Learns from a circuit's round trips: two or more, or they say nothing. Returns the delay of each of its relays
-    /// after that, in µs.
+    /// Learns from a circuit with at least two round trips. Returns the resulting delay of each of
+    /// its relays, in µs.
     pub fn learn(&mut self, circuit: &CircuitRecord) -> Vec<u64> {
         let trips = circuit.rtt.iter().filter(|trip| trip.probe == Probe::Refused);
         let trips: Vec<u64> = trips.map(|trip| trip.us).collect();
@@ -45,7 +45,7 @@ impl Congestion {
         values.map_or(START_US as f64, |values| values.iter().sum::<f64>() / values.len() as f64)
     }
 
-    /// Shares a delay out.
+    /// Divides a delay among relays.
     fn share_out(&mut self, delay_us: f64, circuit: &CircuitRecord) {
         let known: Vec<f64> = circuit.path.iter().map(|relay| self.delay_us(&relay.id)).collect();
         let sum: f64 = known.iter().sum();
@@ -76,9 +76,9 @@ mod tests {
     fn a_delay_is_shared_out_and_one_trip_says_nothing() {
         let mut model = Congestion::default();
         assert_eq!(model.learn(&circuit(&["A", "B"], &[70_000])), [0; 0]);
-        // 20 ms and 40 ms: a half of each to either, so 15 ms on average.
+        // 20 ms and 40 ms: half of each for each relay, so 15 ms on average.
         assert_eq!(model.learn(&circuit(&["A", "B"], &[50_000, 70_000])), [15_000, 15_000]);
-        // A has 15 of 20 ms so far: three quarters of 20 ms are again 15.
+        // A has 15 of 20 ms so far: three quarters of 20 ms are 15 again.
         assert_eq!(model.learn(&circuit(&["A", "C"], &[9, 9])), [15_000, 5_000]);
     }
 

@@ -1,7 +1,8 @@
-//! Downloads from a user's side: how long they take, where the time goes, how many fail and why.
+//! Downloads as users see them: how long they take, which parts take the time, how many fail and
+//! why.
 //!
-//! [`DownloadReport`] has that for sets of downloads, by target and size, and compares the sets.
-//! Only whole downloads count as times.
+//! [`DownloadReport`] has this for sets of downloads, by target and size, and compares the sets.
+//! Times are only of whole downloads.
 
 pub mod figures;
 pub mod metrics;
@@ -28,11 +29,11 @@ use crate::record::{CircuitRecord, Download};
 
 /// The least number of values for the Mann-Whitney test.
 const LEAST: usize = 8;
-/// A test with a lower probability has decided.
+/// The probability below which a test has decided.
 const DECIDED: f64 = 0.05;
-/// 1 MiB, a size of OnionPerf's.
+/// 1 MiB, a size of OnionPerf.
 pub(crate) const MIB: u64 = 1 << 20;
-/// 5 MiB, a size of OnionPerf's.
+/// 5 MiB, a size of OnionPerf.
 pub(crate) const FIVE_MIB: u64 = 5 << 20;
 
 /// Downloads that are analysed together.
@@ -59,7 +60,7 @@ pub enum DownloadTarget {
 pub struct DownloadReport {
     /// Each set.
     pub sets: Vec<SetReport>,
-    /// Comparisons of the sets.
+    /// Comparisons of two sets each.
     pub comparisons: Vec<Comparison>,
 }
 
@@ -70,13 +71,13 @@ pub struct SetReport {
     pub label: String,
     /// The hosts that made the downloads.
     pub hosts: Vec<String>,
-    /// How many there are.
+    /// The number of downloads.
     pub downloads: u64,
-    /// How many `onionperf filter` has left out.
+    /// The number of downloads that `onionperf filter` has left out.
     pub left_out: u64,
-    /// Circuits in its files that carried no download.
+    /// The number of circuits in its files that carried no download.
     pub other_circuits: u64,
-    /// Files that ended in the middle of a line.
+    /// The number of files that ended in the middle of a line.
     pub half_lines: u64,
     /// Records that cannot be read.
     pub damaged: Damaged,
@@ -87,45 +88,45 @@ pub struct SetReport {
 /// The results of downloads of one size from one target.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct GroupReport {
-    /// What they came from.
+    /// The target.
     pub target: DownloadTarget,
-    /// How much was asked for.
+    /// The requested size, in bytes.
     pub size_bytes: u64,
-    /// How many there are.
+    /// The number of downloads.
     pub downloads: u64,
-    /// How many of them are whole.
+    /// The number of whole downloads.
     pub whole: u64,
-    /// The others, by reason in OnionPerf's words.
+    /// The number of failed downloads, by reason in OnionPerf's words.
     pub failures: BTreeMap<String, u64>,
-    /// Time to the first byte, since asking.
+    /// Time from the request to the first byte.
     pub first_byte_secs: Option<Spread>,
-    /// Time to the last byte, since asking.
+    /// Time from the request to the last byte.
     pub last_byte_secs: Option<Spread>,
     /// Throughput from the first byte to the last.
     pub mbit_per_sec: Option<Spread>,
-    /// Throughput of the last MiB of 5, or of the second half of 1, as OnionPerf and Tor Metrics
-    /// have it.
+    /// Throughput of the last MiB of 5 MiB, or of the second half of 1 MiB, as in OnionPerf and Tor
+    /// Metrics.
     pub last_mbit_per_sec: Option<Spread>,
-    /// Where the time went, in the mean.
+    /// The mean time of each part.
     pub parts: Option<PartMeans>,
-    /// By positions of relays in circuits.
+    /// Results by positions of relays in circuits.
     pub positions: Vec<PositionReport>,
-    /// Which result has too few values, if one has.
+    /// The result that has too few values, if any.
     pub note: Option<String>,
 }
 
-/// How values are distributed.
+/// The distribution of values.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Spread {
-    /// How many there are.
+    /// The number of values.
     pub values: u64,
-    /// A quarter are less than this.
+    /// The first quartile.
     pub q1: f64,
     /// Their median, with its 95 % interval.
     pub median: Interval,
-    /// A quarter are greater than this.
+    /// The third quartile.
     pub q3: f64,
-    /// A tenth are greater than this.
+    /// The 90th percentile.
     pub p90: f64,
 }
 
@@ -136,17 +137,17 @@ pub struct Comparison {
     pub one: String,
     /// The label of the second.
     pub other: String,
-    /// What was downloaded from.
+    /// The target.
     pub target: DownloadTarget,
-    /// How much was asked for.
+    /// The requested size, in bytes.
     pub size_bytes: u64,
     /// The compared measure: `first_byte_secs`, `last_byte_secs` or `mbit_per_sec`.
     pub measure: &'static str,
     /// The first set's median.
     pub one_median: Option<Interval>,
-    /// The second's.
+    /// The second set's median.
     pub other_median: Option<Interval>,
-    /// The first median less the second.
+    /// The first median minus the second.
     pub difference: Option<Interval>,
     /// Whether values of the first tend to be greater; none if there are too few.
     pub test: Option<MannWhitney>,
@@ -154,14 +155,14 @@ pub struct Comparison {
     /// probability of 80 %, if the share of greater pairs stays; none if the test has decided, or
     /// if the number is above [`crate::rank::MOST_MORE`].
     pub more_downloads: Option<u64>,
-    /// Which result has too few values, if one has.
+    /// The result that has too few values, if any.
     pub note: Option<String>,
 }
 
 /// A measure by its name.
 type Measure = (&'static str, fn(&CircuitRecord) -> Option<f64>);
 
-/// What sets are compared by.
+/// The compared measures.
 const MEASURES: [Measure; 3] = [
     ("first_byte_secs", first_byte_secs),
     ("last_byte_secs", last_byte_secs),
@@ -169,7 +170,7 @@ const MEASURES: [Measure; 3] = [
 ];
 
 impl DownloadTarget {
-    /// What Tor Metrics and OnionPerf call it.
+    /// The name in Tor Metrics and OnionPerf.
     #[must_use]
     pub const fn server(self) -> &'static str {
         match self {
@@ -186,7 +187,7 @@ impl DownloadTarget {
     }
 }
 
-/// The download of a line, if all of it came.
+/// The download of a line, if it is whole.
 #[must_use]
 pub fn whole(circuit: &CircuitRecord) -> Option<&Download> {
     circuit.download.as_ref().filter(|download| download.us.is_some())
@@ -210,12 +211,12 @@ pub fn mbit_per_sec(circuit: &CircuitRecord) -> Option<f64> {
     whole(circuit)?.bytes_per_sec().map(|rate| rate * 8.0 / 1e6)
 }
 
-/// Throughput of the last MiB of 5, or of the second half of 1, of a whole download.
+/// Throughput of a whole download over the last MiB of 5 MiB, or the second half of 1 MiB.
 #[must_use]
 pub fn last_mbit_per_sec(circuit: &CircuitRecord) -> Option<f64> {
     let download = whole(circuit)?;
-    // What came between two tenths, in Mbit; the numbers are OnionPerf's, so that quotients have
-    // its digits.
+    // The Mbit between two tenths, with OnionPerf's numbers, so that the quotients have the same
+    // digits.
     let (from, mbit) = match download.asked_bytes? {
         FIVE_MIB => (8, 8.388_608),
         MIB => (5, 4.194_304),
@@ -225,20 +226,20 @@ pub fn last_mbit_per_sec(circuit: &CircuitRecord) -> Option<f64> {
     Some(mbit / (at(10)? - at(from)?)).filter(|rate| rate.is_finite() && *rate > 0.0)
 }
 
-/// How much was asked for; if that is not known, how much came.
+/// The requested size; if that is unknown, the number of bytes that arrived.
 #[must_use]
 pub fn size_bytes(circuit: &CircuitRecord) -> u64 {
     let download = circuit.download.as_ref();
     download.map_or(0, |download| download.asked_bytes.unwrap_or(download.bytes))
 }
 
-/// Microseconds in seconds.
+/// Converts microseconds to seconds.
 pub(crate) fn secs(us: u64) -> f64 {
     us as f64 / 1e6
 }
 
 impl Spread {
-    /// The spread of these values; none if there are none.
+    /// The spread of these values; none without values.
     #[must_use]
     pub fn of(values: Vec<f64>) -> Option<Self> {
         let sorted = stats::sorted(values);
@@ -255,7 +256,7 @@ impl Spread {
 
 impl DownloadSet {
     /// The downloads of each arm as a set, named `LABEL.ARM`; those without an arm are the set
-    /// `LABEL`. What was left out counts for the first of them.
+    /// `LABEL`. Counts of left-out records are in the first of them.
     #[must_use]
     pub fn by_arm(label: &str, mut downloads: DownloadRecords) -> Vec<Self> {
         let mut arms = BTreeMap::<Option<String>, Vec<DownloadRecord>>::new();
@@ -360,7 +361,7 @@ fn is_open(test: &MannWhitney) -> bool {
     test.p.is_nan() || test.p >= DECIDED
 }
 
-/// Compares two sets by all that both have.
+/// Compares two sets by the targets and sizes that both have.
 fn compare(one: &DownloadSet, other: &DownloadSet, into: &mut Vec<Comparison>) {
     let others = groups(&other.downloads.all);
     for (group, lines) in groups(&one.downloads.all) {

@@ -7,8 +7,7 @@
 //!                              └─▶ good       how far each is from the values
 //! ```
 //!
-//! A value that was given up counts as one that lies above its bound. [`Fits`] has all of it, in
-//! ms.
+//! A value that was given up counts as one above its bound. [`Fits`] has all results, in ms.
 
 pub mod estimator;
 pub mod family;
@@ -25,16 +24,16 @@ use self::gev::Gev;
 use self::good::{Goodness, goodness};
 use self::sample::Sample;
 
-/// What three parameters make of fewer values says nothing, so nothing is fitted.
+/// The least number of values for a fit of three parameters.
 const LEAST: f64 = 10.0;
 
-/// All that is fitted to one kind of values.
+/// All fits of one measure.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Fits {
-    /// How many values there are.
+    /// The number of values.
     pub values: u64,
-    /// How many other values were given up, and are only known to be greater than a bound; rounded
-    /// where some count in part.
+    /// The number of other values, which were given up and are only known to be above a bound;
+    /// rounded, because some may count in part.
     pub given_up: u64,
     /// The generalised extreme value distribution.
     pub gev: Option<GevFit>,
@@ -46,7 +45,7 @@ pub struct Fits {
     pub pareto: Option<LawFit>,
     /// The lognormal distribution.
     pub lognormal: Option<LawFit>,
-    /// tor's estimator, which takes no values that were given up.
+    /// tor's estimator, which does not use values that were given up.
     pub tor: Option<TorFit>,
 }
 
@@ -59,9 +58,9 @@ pub struct GevFit {
     pub mu_ms: f64,
     /// The scale.
     pub sigma_ms: f64,
-    /// The logarithm of the likelihood, of values in ms.
+    /// The log-likelihood, of values in ms.
     pub log_likelihood: f64,
-    /// How good it is.
+    /// The goodness of fit.
     #[serde(flatten)]
     pub good: Goodness,
 }
@@ -69,37 +68,39 @@ pub struct GevFit {
 /// A fitted distribution of shape, scale and shift.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct LawFit {
-    /// The shape; of the lognormal distribution the deviation of logarithms.
+    /// The shape; of the lognormal distribution the standard deviation of logarithms.
     pub shape: f64,
     /// The scale.
     pub scale_ms: f64,
-    /// The shift that is subtracted from each value before.
+    /// The shift, which is subtracted from each value first.
     pub shift_ms: f64,
-    /// The logarithm of the likelihood, of values in ms.
+    /// The log-likelihood, of values in ms.
     pub log_likelihood: f64,
-    /// How good it is.
+    /// The goodness of fit.
     #[serde(flatten)]
     pub good: Goodness,
 }
 
-/// What tor's estimator makes of values.
+/// The result of tor's estimator.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct TorFit {
     /// The curve.
     #[serde(flatten)]
     pub estimate: Estimate,
-    /// When it stops waiting for circuits, of which it means to accept 80 %.
+    /// The time after which tor gives up waiting for a circuit, chosen to accept 80 %.
     pub timeout_ms: f64,
-    /// When it closes them.
+    /// The time after which tor closes the circuit.
     pub close_ms: f64,
     /// The share of values that the timeout accepts.
     pub accepted_share: f64,
-    /// The greatest distance from the values above the curve's beginning, which alone it is for.
+    /// The greatest distance from the values above the start of the curve, for which alone it is
+    /// made.
     pub tail_ks: f64,
 }
 
 impl GevFit {
-    /// Of values in ms; none of fewer than ten, or if they are not spread ([`Sample::is_spread`]).
+    /// From values in ms; none with fewer than ten, or if they are not spread
+    /// ([`Sample::is_spread`]).
     #[must_use]
     pub fn of(values_ms: &[f64]) -> Option<Self> {
         gev_fit(&Sample::new(values_ms, &[]))
@@ -107,15 +108,15 @@ impl GevFit {
 }
 
 impl Fits {
-    /// Of values in ms and of bounds of those that were given up. No distribution is fitted to
+    /// From values in ms, and bounds of those that were given up. No distribution is fitted to
     /// fewer than ten values, or if they are not spread ([`Sample::is_spread`]).
     #[must_use]
     pub fn of(values_ms: &[f64], given_up_ms: &[f64]) -> Self {
         Self::of_parts(values_ms, given_up_ms, &[], 0.0)
     }
 
-    /// The same with more bounds, each of which counts as this part of a value: those of circuits
-    /// that may have been meant to be others.
+    /// The same with further bounds, each of which counts as this part of a value: those of
+    /// circuits whose intended length is unknown.
     #[must_use]
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a count")]
     pub fn of_parts(values_ms: &[f64], given_up_ms: &[f64], perhaps_ms: &[f64], part: f64) -> Self {

@@ -1,9 +1,9 @@
-//! Compares guards by the circuits that begin with each of them.
+//! Compares guards by the circuits that start with each of them.
 //!
-//! A client keeps a guard for months, so a slow one is slow for all that it does. Medians and
-//! shares have 95 % intervals; the test of Kruskal and Wallis says whether guards differ at all.
-//! Circuits of one number of hops count: build times and round trips grow with the hops, with any
-//! guard.
+//! A client keeps a guard for months, so a slow guard makes all its circuits slow. Medians and
+//! shares have 95 % intervals; the Kruskal-Wallis test decides whether guards differ at all. Only
+//! circuits of one number of hops are used, because build times and round trips grow with the hops
+//! for any guard.
 
 use std::collections::BTreeMap;
 
@@ -14,22 +14,22 @@ use crate::interval::{Interval, median, wilson};
 use crate::rank::{KruskalWallis, kruskal_wallis};
 use crate::read::{Circuits, Seen};
 
-/// What circuits get that begin with a guard. Each is none where nothing was measured.
+/// The circuits that start with a guard. A value is none if nothing was measured.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Guard {
     /// Its fingerprint.
     pub id: String,
-    /// Circuits that were begun.
+    /// The number of circuits that were begun.
     pub circuits: u64,
-    /// How many of them failed before it was known how many relays they were meant to have, as in
-    /// OnionPerf's files. Some of them may have been meant to have another number, so the share
-    /// that was built may be greater than it seems.
+    /// The number of these that failed while their intended number of relays was unknown, as in
+    /// OnionPerf's files. Some may have been intended to have another number, so the share that was
+    /// built may be greater than reported.
     pub unknown_hops: u64,
-    /// How many of them, of 1, were built.
+    /// The share of these circuits that were built, from 0 to 1.
     pub built: Interval,
     /// Median time to build.
     pub build_ms: Option<Interval>,
-    /// The same without the opening of links, where that is kept apart.
+    /// The same without the opening of links, if that was measured separately.
     pub build_without_link_ms: Option<Interval>,
     /// Median round trip.
     pub rtt_ms: Option<Interval>,
@@ -41,35 +41,35 @@ pub struct Guard {
     pub throughput_mbit_per_sec: Option<Interval>,
 }
 
-/// Whether guards differ.
+/// Whether guards differ in each measure.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Differ {
-    /// In time to build.
+    /// Time to build.
     pub build: Option<KruskalWallis>,
-    /// In that without the link's opening.
+    /// Time to build without the opening of links.
     pub build_without_link: Option<KruskalWallis>,
-    /// In round trips.
+    /// Round trips.
     pub rtt: Option<KruskalWallis>,
-    /// In congestion delay.
+    /// Congestion delay.
     pub congestion: Option<KruskalWallis>,
-    /// In time to first byte.
+    /// Time to first byte.
     pub ttfb: Option<KruskalWallis>,
-    /// In throughput.
+    /// Throughput.
     pub throughput: Option<KruskalWallis>,
 }
 
 /// All guards.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Guards {
-    /// Those with enough circuits, the one with the shortest median round trip first.
+    /// Guards with enough circuits, in ascending order of the median round trip.
     pub guards: Vec<Guard>,
-    /// How many had too few.
+    /// The number of guards with too few circuits.
     pub with_too_few_circuits: u64,
-    /// How many relays the circuits have that count.
+    /// The number of relays of the analysed circuits.
     pub hops: u8,
-    /// Circuits of known guards that have another number of relays.
+    /// The number of circuits of known guards with another number of relays.
     pub other_hops: u64,
-    /// Whether those differ.
+    /// Whether the guards differ.
     pub differ: Differ,
 }
 
@@ -104,7 +104,7 @@ impl Guards {
     }
 }
 
-/// What a guard's circuits get.
+/// The results of a guard's circuits.
 fn guard(id: &str, seen: &[&Seen]) -> Guard {
     let values = |of: fn(&Seen) -> Option<f64>| {
         median(&stats::sorted(seen.iter().filter_map(|seen| of(seen)).collect()))
@@ -124,7 +124,7 @@ fn guard(id: &str, seen: &[&Seen]) -> Guard {
     }
 }
 
-/// Whether guards differ in something.
+/// Whether guards differ in a measure.
 fn differ(
     by_guard: &BTreeMap<&str, Vec<&Seen>>,
     of: fn(&Seen) -> Option<f64>,
@@ -170,13 +170,13 @@ mod tests {
         };
         for number in 0..20 {
             let ms = f64::from(number);
-            // Guards that are alike, of which one has also circuits of two hops.
+            // Guards that are alike, one of which also has circuits of two hops.
             add(&[one, 8, 9], Some(3), Some(300.0 + ms));
             add(&[one, 9], Some(2), Some(100.0 + ms));
             add(&[other, 8, 9], Some(3), Some(300.0 + ms));
         }
         // A circuit that failed at its second hop may have been planned with three; one without any
-        // hop belongs to no guard.
+        // hop has no guard.
         add(&[other], None, None);
         add(&[], None, None);
         let found = Guards::of(&circuits, 3, 10);

@@ -1,35 +1,35 @@
-//! Medians and shares with their 95 % intervals, which assume nothing of distributions: by order
+//! Medians and shares with 95 % intervals that do not depend on the distribution: by order
 //! statistics, and Wilson's.
 
 use ff_report::stats;
 use serde::Serialize;
 use statrs::function::beta::checked_beta_reg;
 
-/// Half of what a 95 % interval leaves out.
+/// The part outside of a 95 % interval at each end.
 const TAIL: f64 = 0.025;
-/// The normal distribution's quantile at 97.5 %.
+/// The 97.5 % quantile of the normal distribution.
 pub(crate) const Z: f64 = 1.959_963_985;
 
-/// Something that was measured, and its 95 % interval.
+/// A measured value with its 95 % interval.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Interval {
     /// The median, or the share.
     pub value: f64,
-    /// From here; none where there are too few values for an interval.
+    /// The lower bound; none if there are too few values.
     pub low: Option<f64>,
-    /// To here.
+    /// The upper bound; none if there are too few values.
     pub high: Option<f64>,
 }
 
-/// The place `k`, from 1, of the sorted value that the interval of the median of `n` values begins
-/// with; it ends with the one at place `n + 1 - k`. None if there are too few values for an
+/// The rank `k`, from 1, of the sorted value at the lower bound of the interval of the median of
+/// `n` values; the upper bound is at rank `n + 1 - k`. None if there are too few values for an
 /// interval.
 ///
-/// `k` is the greatest place for which at most `k - 1` of `n` values lie below the median with a
+/// `k` is the greatest rank for which at most `k - 1` of `n` values are below the median with a
 /// probability of at most 2.5 %.
 #[must_use]
 pub fn median_place(n: usize) -> Option<usize> {
-    // The chance of fewer than k of n below the median, as an incomplete beta function.
+    // The probability of fewer than k of n below the median, as an incomplete beta function.
     let fewer = |k: usize| checked_beta_reg((n - k + 1) as f64, k as f64, 0.5).unwrap_or(1.0);
     let (mut low, mut high) = (0, n / 2 + 1);
     while low + 1 < high {
@@ -54,12 +54,12 @@ pub fn median(sorted: &[f64]) -> Option<Interval> {
     })
 }
 
-/// The difference of two independent medians, and its interval from theirs (Zou and Donner 2008);
-/// none where one has none.
+/// The difference of two independent medians, with an interval from theirs (Zou and Donner 2008);
+/// without one if either has none.
 #[must_use]
 pub fn difference(one: Interval, other: Interval) -> Interval {
     let value = one.value - other.value;
-    // How far an end of the interval is from the median.
+    // The distance of a bound from the median.
     let reach = |end: Option<f64>, from: f64| end.map(|end| end - from);
     let together = |a: Option<f64>, b: Option<f64>| a.zip(b).map(|(a, b)| a.hypot(b));
     let down = together(reach(one.low, one.value), reach(other.high, other.value));
@@ -67,7 +67,7 @@ pub fn difference(one: Interval, other: Interval) -> Interval {
     Interval { value, low: down.map(|down| value - down), high: up.map(|up| value + up) }
 }
 
-/// A share, and Wilson's interval of it.
+/// A share with Wilson's interval.
 #[must_use]
 pub fn wilson(hits: f64, of: f64) -> Interval {
     if of <= 0.0 {
@@ -89,7 +89,7 @@ mod tests {
 
     #[test]
     fn intervals_of_medians_are_those_of_tables() {
-        // Places from tables of the sign test: 6 values need both ends, 20 the 6th, 100 the 40th.
+        // Ranks from tables of the sign test: 6 values need both ends, 20 the 6th, 100 the 40th.
         for (n, k) in [(5, None), (6, Some(1)), (20, Some(6)), (100, Some(40))] {
             let sorted: Vec<f64> = (1..=n).map(f64::from).collect();
             let found = median(&sorted).expect("values");
@@ -122,9 +122,9 @@ mod tests {
             shares += i32::from(holds(wilson(below as f64, 41.0), 0.3));
             medians += i32::from(holds(median(&stats::sorted(sample)).expect("values"), 0.5));
         }
-        // Both come in whole steps. Of 41 values the interval from the 14th to the 28th holds the
-        // median in 1 - 2 P(Bin(41, 1/2) <= 13) = 0.9725 of samples, and Wilson's 0.3 in 0.9609:
-        // bounds are five deviations away.
+        // Both are discrete. Of 41 values the interval from the 14th to the 28th contains the
+        // median in 1 - 2 P(Bin(41, 1/2) <= 13) = 0.9725 of samples, and Wilson's contains 0.3 in
+        // 0.9609: the bounds are five standard deviations away.
         assert!((1908..=1976).contains(&medians), "{medians} of 2000");
         assert!((1876..=1960).contains(&shares), "{shares} of 2000");
     }

@@ -1,7 +1,7 @@
-//! Runs in private networks: what the papers measured in the live network, measured where the truth
-//! is set.
+//! Experiments in private networks: the papers' measurements of the live network, repeated where
+//! the truth is known.
 //!
-//! This is the part without a network: which paths are taken, and what is made of their downloads.
+//! This is the part without a network: the paths to use, and the analysis of their downloads.
 
 pub mod mobile;
 pub mod orders;

@@ -1,8 +1,8 @@
-//! The relays of a network: from the directory of a tor, or of a lab with several.
+//! The relays of a network, from the directory of a tor, or of a lab with several tors.
 //!
-//! A tor keeps the consensus of the microdesc flavour, which it has verified, and the
-//! microdescriptors in the same directory. Nothing is fetched and no signature is checked here: a
-//! user who can write into a tor's directory decides about its network.
+//! A tor keeps the verified consensus of the microdesc flavour and the microdescriptors in the same
+//! directory. Nothing is fetched here, and no signature is checked: a user who can write to a tor's
+//! directory decides about its network.
 
 pub mod micros;
 
@@ -22,10 +22,10 @@ use crate::paths::pool::{Pool, lines_of_relays};
 
 /// The consensus in a tor's directory.
 const CONSENSUS: &str = "cached-microdesc-consensus";
-/// How long after its end tor takes a consensus for usable still (dir-spec 5.1): a day.
+/// The time after its end for which tor still uses a consensus (dir-spec 5.1), in seconds: a day.
 const USABLE_SECS: u64 = 24 * 3600;
 
-/// A relay, with all that a circuit through it needs.
+/// A relay, with all data for a circuit through it.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct NetworkRelay {
     /// The fingerprint of its RSA identity: 40 upper-case hexadecimal digits.
@@ -36,39 +36,39 @@ pub struct NetworkRelay {
     pub rsa: [u8; 20],
     /// Its Ed25519 identity.
     pub ed25519: [u8; 32],
-    /// The key that circuit handshakes are made with.
+    /// Its key for circuit handshakes.
     pub ntor: [u8; 32],
     /// Its listening addresses.
     pub addrs: Vec<SocketAddr>,
-    /// The protocols that it knows, as the consensus says.
+    /// Its protocol versions, as in the consensus.
     pub protocols: String,
-    /// The flags that authorities give it.
+    /// Its flags in the consensus.
     pub flags: Flags,
 }
 
 /// The relays of a network that circuits can be built through.
 #[derive(Clone, Debug, Default)]
 pub struct CircuitNetwork {
-    /// Them, in the order of their fingerprints.
+    /// The relays, in the order of their fingerprints.
     pub relays: Vec<NetworkRelay>,
-    /// Where they stand, by fingerprint.
+    /// Their indices, by fingerprint.
     by_id: HashMap<String, usize>,
     /// The v3 identities of the authorities that made the consensus.
     pub authorities: Vec<[u8; 20]>,
-    /// The parameters of the consensus: `name=value`, with spaces between them.
+    /// The consensus's parameters: `name=value`, separated by spaces.
     pub params: String,
-    /// The same relays in the same order, as paths are drawn from them.
+    /// The same relays in the same order, for drawing paths.
     pub pool: Pool,
-    /// Where the consensus is.
+    /// The path of the consensus.
     pub consensus: PathBuf,
-    /// When it began to be valid, in seconds since 1970.
+    /// The start of its validity, in seconds since 1970.
     pub valid_after_unix_secs: u64,
 }
 
-/// A network that cannot be read.
+/// Why a network cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum NetworkError {
-    /// There is nothing there.
+    /// There is no consensus.
     #[error(
         "neither {} nor a directory in it has {CONSENSUS}: give the data directory of a tor in the network, or a \
          directory with several of these",
@@ -78,19 +78,20 @@ pub enum NetworkError {
     /// A file cannot be read.
     #[error(transparent)]
     Unreadable(#[from] Unreadable),
-    /// The consensus is none.
+    /// The consensus is not valid.
     #[error("{}: {reason}", .path.display())]
     Bad {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         reason: String,
     },
 }
 
 impl CircuitNetwork {
-    /// Reads the network of a tor's directory, of the tor with the newest consensus below a directory, or of a consensus
-    /// of the microdesc flavour that has the microdescriptors beside it.
+    /// Reads the network from a tor's directory, from the tor with the newest consensus below a
+    /// directory, or from a consensus of the microdesc flavour with the microdescriptors next to
+    /// it.
     ///
     /// # Errors
     /// [`NetworkError`], which names the file.
@@ -140,9 +141,9 @@ impl CircuitNetwork {
         Ok(network)
     }
 
-    /// Of the documents.
+    /// From the documents.
     fn of(text: &str, consensus: &Consensus, micros: &Microdescriptors) -> Self {
-        // Which versions of protocols a relay knows (dir-spec 3.4.1).
+        // The protocol versions of each relay (dir-spec 3.4.1).
         let protocols = lines_of_relays(text, consensus, "pr");
         let (params, authorities) = (params(text), authorities(text));
         let mut network = Self { params, authorities, ..Self::default() };
@@ -181,23 +182,22 @@ impl CircuitNetwork {
         network
     }
 
-    /// Where the relay with this fingerprint stands: 40 hexadecimal digits, with `$` before them or
-    /// not.
+    /// The index of the relay with this fingerprint: 40 hexadecimal digits, with or without `$`.
     pub fn find(&self, id: &str) -> Option<usize> {
         let id = id.strip_prefix('$').unwrap_or(id).to_ascii_uppercase();
         self.by_id.get(&id).copied()
     }
 
-    /// Whether a relay of it is on the Internet: then it is not a private network.
+    /// Whether any of its relays is on the Internet: then it is not a private network.
     pub fn is_public(&self) -> bool {
         self.relays.iter().flat_map(|relay| &relay.addrs).any(|addr| !is_private(addr.ip()))
     }
 }
 
-/// What `--network` calls the Internet's Tor network.
+/// The value of `--network` for the public Tor network.
 pub const PUBLIC: &str = "public";
 
-/// The directory that `--network` means: of the system's tor or the user's if it says [`PUBLIC`].
+/// The directory for a value of `--network`: that of the system's or the user's tor for [`PUBLIC`].
 #[must_use]
 pub fn directory(named: &Path) -> PathBuf {
     if named != Path::new(PUBLIC) || named.is_dir() {
@@ -209,7 +209,8 @@ pub fn directory(named: &Path) -> PathBuf {
     all.into_iter().find(has_one).unwrap_or_else(|| PathBuf::from("/var/lib/tor"))
 }
 
-/// The files that may be a network's consensus: this one, or those in this directory and below.
+/// The files that may be a network's consensus: this one, or those in this directory and its
+/// subdirectories.
 fn consensuses(path: &Path) -> Vec<PathBuf> {
     if path.is_file() {
         return vec![path.to_owned()];
@@ -217,7 +218,8 @@ fn consensuses(path: &Path) -> Vec<PathBuf> {
     directories(path).into_iter().map(|dir| dir.join(CONSENSUS)).collect()
 }
 
-/// Which documents there are, and when each was written: another value means that [`CircuitNetwork::read`] may find something new.
+/// The documents with their times of modification and lengths: if this value changes,
+/// [`CircuitNetwork::read`] may return another network.
 #[must_use]
 pub fn stamp(path: &Path) -> Vec<(PathBuf, SystemTime, u64)> {
     let consensuses = consensuses(path);
@@ -230,8 +232,8 @@ pub fn stamp(path: &Path) -> Vec<(PathBuf, SystemTime, u64)> {
     micros.chain(consensuses.iter().cloned()).filter_map(written).collect()
 }
 
-/// This directory, those in it, and those in its `nodes`, which chutney's link leads to the network
-/// that was made last.
+/// This directory, its subdirectories, and those of its `nodes`, the link in chutney's directory to
+/// the newest network.
 pub fn directories(dir: &Path) -> Vec<PathBuf> {
     let mut all = vec![dir.to_owned()];
     for parent in [dir.to_owned(), dir.join("nodes")] {
@@ -242,8 +244,7 @@ pub fn directories(dir: &Path) -> Vec<PathBuf> {
     all
 }
 
-/// The v3 identities of a consensus' authorities, without the old ones that some have as well
-/// (dir-spec 3.4.1).
+/// The v3 identities of a consensus's authorities, without their old ones (dir-spec 3.4.1).
 fn authorities(text: &str) -> Vec<[u8; 20]> {
     let head = text.lines().take_while(|line| !line.starts_with("r "));
     let sources = head.filter_map(|line| line.strip_prefix("dir-source "));
@@ -255,7 +256,7 @@ fn authorities(text: &str) -> Vec<[u8; 20]> {
     sources.filter_map(identity).collect()
 }
 
-/// The parameters of a consensus, without words that are none.
+/// The parameters of a consensus, without invalid words.
 fn params(text: &str) -> String {
     let head = text.lines().take_while(|line| !line.starts_with("r "));
     let line = head.filter_map(|line| line.strip_prefix("params ")).next().unwrap_or_default();
@@ -301,7 +302,7 @@ mod tests {
             CircuitNetwork { relays: vec![relay], ..CircuitNetwork::default() }.is_public()
         };
         assert!(!is_public(&["127.3.2.1:1", "10.0.0.1:1", "[::1]:1"]));
-        // What `ff-lab link run` gives, and what Arti relays in a lab have.
+        // Addresses of `ff-lab link run` and of Arti relays in a lab.
         assert!(!is_public(&["198.18.7.2:1", "198.19.255.255:1"]));
         assert!(is_public(&["198.18.7.2:1", "192.0.2.1:1"]));
         assert!(is_public(&["198.20.0.1:1"]));
@@ -344,7 +345,7 @@ mod tests {
             let dir = tempfile::tempdir().expect("a directory");
             let text = include_str!("../../ff-dir/tests/data/microdesc-consensus");
             fs::write(dir.path().join(CONSENSUS), text).expect("a file");
-            // It takes no room on the disk.
+            // A sparse file uses no disk space.
             let long = fs::File::create(dir.path().join(name)).expect("a file");
             long.set_len(MOST_BYTES + 1).expect("longer");
             let error = CircuitNetwork::read(dir.path(), 0).expect_err("too long").to_string();

@@ -1,8 +1,8 @@
-//! OnionPerf's words for downloads, and its files, written ([`day`]) and filtered ([`filter`]).
+//! OnionPerf's error codes of downloads, and its files: written ([`day`]) and filtered
+//! ([`filter`]).
 //!
-//! TGen, which downloads for OnionPerf, has a name for each way in which a stream fails; where tor
-//! failed, tor's reason is added. OnionPerf's `viz` puts both together: `TOR/TIMEOUT`,
-//! `TGEN/READEOF`.
+//! TGen, which downloads for OnionPerf, names each way in which a stream fails; if tor failed,
+//! tor's reason is added. OnionPerf's `viz` joins both: `TOR/TIMEOUT`, `TGEN/READEOF`.
 
 pub mod day;
 pub mod filter;
@@ -12,7 +12,7 @@ use crate::record::{CircuitRecord, Failure, Stage};
 /// Why a download failed, in OnionPerf's words.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ErrorWords {
-    /// TGen's name: `PROXY` where tor failed, `TIMEOUT`, `READEOF`, ….
+    /// TGen's name: `PROXY` if tor failed, `TIMEOUT`, `READEOF`, ….
     pub tgen: String,
     /// tor's own reason.
     pub local: Option<String>,
@@ -21,7 +21,7 @@ pub struct ErrorWords {
 }
 
 impl ErrorWords {
-    /// The words of a line; none if its download is whole.
+    /// The error of a line; none if its download is whole.
     #[must_use]
     pub fn of(circuit: &CircuitRecord) -> Option<Self> {
         let failure = circuit.failure.as_ref();
@@ -40,7 +40,7 @@ impl ErrorWords {
         Some(Self::new("PROXY", Some(tor_reason(&failure.reason)), None))
     }
 
-    /// The words in a code of OnionPerf's.
+    /// Parses an error code of OnionPerf.
     fn read(code: &str) -> Option<Self> {
         let mut words = code.split('/');
         let tgen = match words.next()? {
@@ -57,7 +57,7 @@ impl ErrorWords {
         Self { tgen: tgen.to_owned(), local: owned(local), remote: owned(remote) }
     }
 
-    /// What OnionPerf's `viz` calls it.
+    /// The code in OnionPerf's `viz`.
     #[must_use]
     pub fn code(&self) -> String {
         let tgen = self.tgen.as_str();
@@ -67,14 +67,14 @@ impl ErrorWords {
         words.join("/")
     }
 
-    /// Whether the client gave up at its own time limit.
+    /// Whether the client's own time limit ended the download.
     #[must_use]
     pub fn is_timeout(&self) -> bool {
         matches!(self.tgen.as_str(), "TIMEOUT" | "STALLOUT")
     }
 }
 
-/// Whether a reason has one of these words.
+/// Whether a reason contains one of these words.
 fn has(reason: &str, words: &[&str]) -> bool {
     let reason = reason.to_lowercase();
     words.iter().any(|word| reason.contains(word))
@@ -97,7 +97,7 @@ fn tor_reason(reason: &str) -> &'static str {
     let has = |words: &[&str]| has(reason, words);
     match () {
         () if has(&["timeout", "timed out"]) => "TIMEOUT",
-        // So tor also says of an onion service without a descriptor.
+        // tor gives the same reason for an onion service without a descriptor.
         () if has(&["resolve", "not found", "notfound"]) => "RESOLVEFAILED",
         () if has(&["exitpolicy", "exit policy"]) => "EXITPOLICY",
         () if has(&["refuse"]) => "CONNECTREFUSED",
@@ -144,7 +144,7 @@ mod tests {
             (connected(), "download", "HTTP status 404", "TGEN/HEADER"),
             (connected(), "download", "odd", "TGEN/READ"),
             (serde_json::Value::Null, "download", "timeout", "TGEN/TIMEOUT"),
-            // What OnionPerf has said stays.
+            // OnionPerf's own codes are kept.
             (not_connected(), "first-byte", "TOR/END/CONNECTREFUSED", "TOR/END/CONNECTREFUSED"),
             (connected(), "download", "TGEN/STALLOUT", "TGEN/STALLOUT"),
         ] {

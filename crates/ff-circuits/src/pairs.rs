@@ -1,10 +1,11 @@
 //! Round trips between two relays, from circuits that share the rest.
 //!
-//! Two circuits are alike but for one more relay at the end of the longer one: `… x` and `… x y`.
-//! What the longer one's least round trip takes more is the way from x to y and back, and what y
-//! takes where x did before. The least of several round trips has met the fewest queues. Several
-//! such pairs of circuits give the median. Both circuits of a pair are one host's and measured by
-//! the same probe: the way from another host to the first relay is another one.
+//! Two circuits are equal except for one more relay at the end of the longer one: `… x` and `… x
+//! y`. The difference of their least round trips is the time from x to y and back, and the
+//! difference of the processing times in y and x. The least of several round trips met the fewest
+//! queues. The result is the median over several such pairs of circuits. Both circuits of a pair
+//! are of the same host and the same probe, because the path from another host to the first relay
+//! differs.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -14,15 +15,15 @@ use serde::Serialize;
 use crate::read::Circuits;
 use crate::record::Probe;
 
-/// A host's circuits along a path, by the probe of their round trips.
+/// A host's circuits along a path, by the kind of probe.
 type Key<'a> = (u32, Option<Probe>, &'a [u32]);
 
 /// Two relays that are next to each other on some circuits.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Pair {
-    /// One's fingerprint, which is less than the other's.
+    /// The fingerprint of one relay, which is less than the other's.
     pub one: String,
-    /// The other's.
+    /// The fingerprint of the other relay.
     pub other: String,
     /// The round trip between them.
     pub rtt_ms: f64,
@@ -30,12 +31,12 @@ pub struct Pair {
     pub least_ms: f64,
     /// The greatest of several.
     pub greatest_ms: f64,
-    /// How many pairs of paths these are, those of each host counted.
+    /// The number of pairs of paths, counted separately for each host.
     pub ways: u64,
 }
 
-/// All pairs that circuits tell of, by fingerprints. Paths with fewer round trips than `least` do
-/// not count.
+/// All pairs of relays on circuits, by fingerprints. Paths with fewer round trips than `least` are
+/// ignored.
 #[must_use]
 pub fn pairs(circuits: &Circuits, least: u64) -> Vec<Pair> {
     let paths = least_by_path(circuits, least);
@@ -63,7 +64,7 @@ pub fn pairs(circuits: &Circuits, least: u64) -> Vec<Pair> {
     found.into_iter().filter_map(pair).collect()
 }
 
-/// The least round trip of each host's paths that have enough of them.
+/// The least round trip of each host's paths with enough round trips.
 fn least_by_path(circuits: &Circuits, least: u64) -> HashMap<Key<'_>, f64> {
     let mut paths: HashMap<Key<'_>, (f64, u64)> = HashMap::new();
     for seen in &circuits.all {
@@ -119,7 +120,8 @@ mod tests {
             let seen = Seen { host, path, rtt_least_ms, rtt_probes: 10, ..Seen::default() };
             circuits.all.push(Seen { rtt_by: Some(rtt_by), ..seen });
         };
-        // One host is far away, and one near; names take less time than refused streams.
+        // One host is far away and one near; resolving a name takes less time than a refused
+        // stream.
         add(0, Probe::Refused, &[g, x], 220.0);
         add(0, Probe::Refused, &[g, x, y], 240.0);
         add(0, Probe::Resolve, &[g, x], 215.0);

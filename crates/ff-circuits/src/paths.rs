@@ -6,10 +6,10 @@
 //!                └▶ Through ─▶ paths through relays of a list: check
 //! ```
 //!
-//! How a path is drawn is ff-sim's ([`ff_sim::flow::path`]): the exit is drawn first, then the
-//! guard, then who is in between, no relay twice, and no two of a family or a /16. Who may be where
-//! is decided here: an exit has to let the port out, if policies are known, and with Tor's rules
-//! relays have the flags that clients want, as far as the network has such flags.
+//! Paths are drawn as in ff-sim ([`ff_sim::flow::path`]): first the exit, then the guard, then the
+//! relays between, no relay twice, and no two of a family or a /16. This module decides which
+//! relays may be at which place: an exit must allow the port, if policies are known, and with Tor's
+//! rules relays must have the flags that clients require, if the network uses these flags.
 
 pub mod file;
 pub mod pool;
@@ -25,54 +25,54 @@ use rand::seq::SliceRandom as _;
 
 use self::pool::Pool;
 
-/// tor 0.1.1.26 did not believe relays that advertised more than this, in kB/s (the throughput
-/// bound, section IV).
+/// The largest advertised bandwidth that tor 0.1.1.26 believed, in kB/s (the throughput bound,
+/// section IV).
 pub const OLD_CLIP: f64 = 1500.0;
-/// How many entry nodes tor 0.1.1.26 kept (the throughput bound, algorithm 3).
+/// The number of entry nodes that tor 0.1.1.26 kept (the throughput bound, algorithm 3).
 pub const OLD_GUARDS: usize = 3;
-/// Paths have at most this number of relays: tor does not build longer ones.
+/// The largest number of relays of a path: tor does not build longer ones.
 pub const MOST_RELAYS: u8 = 8;
-/// Streams to these ports stay open for long, so tor's clients want the flag Stable of all relays
+/// Streams to these ports are long-lived, so tor's clients require the flag Stable of all relays
 /// (path-spec 2.2). These are the defaults of tor's LongLivedPorts and of Arti; path-spec lacks
 /// 6523.
 pub const LONG_LIVED: [u16; 12] =
     [21, 22, 706, 1863, 5050, 5190, 5222, 5223, 6523, 6667, 6697, 8300];
 
-/// By which rules relays are drawn.
+/// The rules for drawing relays.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Rules {
-    /// As Tor's clients do today: by weight and place (dir-spec 3.8.3), families and /16s apart,
-    /// relays with the flag Fast, guards also with Stable, and for [`LONG_LIVED`] ports all.
-    /// Without bandwidth-weights tor's clients take 10000 for each; here they are computed.
+    /// As Tor's clients do today: by weight and position (dir-spec 3.8.3), families and /16s
+    /// separate, with the flag Fast; guards also need Stable, and all relays for [`LONG_LIVED`]
+    /// ports. Without bandwidth-weights tor's clients use 10000 for each; here they are computed.
     Tor,
-    /// By weight alone, in all places; families and /16s apart.
+    /// By weight, independent of the position; families and /16s separate.
     Weighted,
-    /// As tor 0.1.1.26 did (the throughput bound, algorithms 1 to 4): entries each with the same
-    /// chance, the others by the bandwidth that they advertise, up to [`OLD_CLIP`]; families apart.
-    /// Relays need neither the capacity nor the uptime that tor demands for some streams.
+    /// As tor 0.1.1.26 did (the throughput bound, algorithms 1 to 4): entries uniformly, the others
+    /// by advertised bandwidth, up to [`OLD_CLIP`]; families separate. The capacity and the uptime
+    /// that tor requires for some streams are not required.
     Old,
-    /// Each relay with the same chance, an exit last, no authority; families and /16s apart.
+    /// Uniformly, an exit last, no authority; families and /16s separate.
     Uniform,
 }
 
-/// What paths are asked for.
+/// Options for drawing paths.
 #[derive(Clone, Debug)]
 pub struct Choice {
-    /// By which rules.
+    /// The rules.
     pub rules: Rules,
-    /// How long they are.
+    /// The lengths of paths.
     pub lengths: Lengths,
-    /// How many guards are drawn once and kept; with 0 each path gets a fresh one.
+    /// The number of guards that are drawn once and kept; with 0 each path gets a new one.
     pub guards: usize,
-    /// Whether relays of one /16 may meet.
+    /// Whether a path may have two relays of a /16.
     pub any_subnet: bool,
-    /// The port that exits have to let streams to.
+    /// The port that exits must allow.
     pub port: u16,
 }
 
 impl Choice {
-    /// What clients ask for if they keep no guards: paths of three by Tor's rules, for streams to a
-    /// port.
+    /// The options of clients that keep no guards: paths of three relays by Tor's rules, for
+    /// streams to a port.
     ///
     /// # Errors
     /// [`NoLengths`].
@@ -82,53 +82,53 @@ impl Choice {
     }
 }
 
-/// A network in which nobody can be in some place of a path.
+/// Why no paths can be drawn from a network.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum NoPaths {
-    /// In the last one.
+    /// No relay can be the exit.
     #[error(
         "no running relay that may be drawn lets streams to port {0} out: give another port (--port, or that of --target); for ports of long streams, such as 22, all relays of a path need the flag Stable if any has it"
     )]
     Exit(u16),
-    /// In all of them: nothing says how often each is to be.
+    /// No relay has a weight.
     #[error(
         "no relay of the consensus has a weight (a line `w Bandwidth=`), so nothing says how often each is drawn: give another \
          consensus, or --select uniform"
     )]
     NoWeights,
-    /// In the last one; policies are not known.
+    /// No relay can be the exit; policies are unknown.
     #[error(
         "there is no running exit that may be drawn (with the flag Stable for ports of long streams, such as 22, if any relay has it)"
     )]
     NoExit,
-    /// In the first one.
+    /// No relay can be the guard.
     #[error(
         "there is no running guard that may be drawn (with the flag Stable for ports of long streams, such as 22, if any relay has it)"
     )]
     NoGuard,
-    /// In all of them together.
+    /// No combination of relays is allowed.
     #[error(
         "no path of {0} can be drawn: relays are too few, or are one family or one /16 (see --subnets), or have too few weights"
     )]
     None(u8),
 }
 
-/// Lengths of paths, and how often each comes.
+/// Lengths of paths with their frequencies.
 #[derive(Clone, Debug)]
 pub struct Lengths {
     /// The lengths.
     all: Vec<u8>,
-    /// Draws one of them.
+    /// Draws a length.
     by: WeightedIndex<f64>,
 }
 
-/// This mix of lengths is impossible.
+/// The frequencies are not valid.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("lengths are from 1 to {MOST_RELAYS}, with shares above 0")]
 pub struct NoLengths;
 
 impl Lengths {
-    /// Of pairs of a length and its share.
+    /// From pairs of a length and its share.
     ///
     /// # Errors
     /// [`NoLengths`].
@@ -142,34 +142,35 @@ impl Lengths {
     }
 }
 
-/// What a client draws paths from.
+/// Draws paths as a client.
 #[derive(Clone, Debug)]
 pub struct Generator {
-    /// The relays that are drawn.
+    /// The relays to draw from.
     paths: Paths,
-    /// The relays that are drawn as guards, where that is by other rules.
+    /// The relays to draw guards from, if other rules apply to them.
     entries: Option<Paths>,
-    /// The paths that are drawn ahead.
+    /// Paths drawn in advance.
     ahead: Ahead,
-    /// How long paths are.
+    /// The lengths of paths.
     lengths: Lengths,
-    /// How many guards are kept; with none, each path gets a fresh one.
+    /// The number of guards that are kept; with 0 each path gets a new one.
     keep: usize,
-    /// The guards, and after them those that stand in for them with exits that they cannot be with.
+    /// The guards, followed by those that replace them for exits with which they cannot be on a
+    /// path.
     guards: Vec<u32>,
 }
 
-/// This number of guards stands in for those that are kept: tor has three primary guards, and uses
-/// one.
+/// The number of guards that may replace the kept ones: tor has three primary guards, and uses one.
 const SPARES: usize = 2;
-/// An exit that leaves no guard or middle is drawn again so often: in small networks it happens.
+/// How often an exit that leaves no guard or middle is drawn again, as can happen in small
+/// networks.
 pub const MOST_TRIES: usize = 1000;
 
 impl Generator {
-    /// Of a network's running relays.
+    /// From a network's running relays.
     ///
     /// # Errors
-    /// [`NoPaths`] where the rules leave none.
+    /// [`NoPaths`] if the rules allow none.
     pub fn new(pool: &Pool, choice: &Choice, rng: &mut impl Rng) -> Result<Self, NoPaths> {
         let places = Places::new(pool, choice);
         places.check()?;
@@ -182,16 +183,16 @@ impl Generator {
         let guards = entries.as_ref().unwrap_or(&paths).draw_guards(rng, draw);
         let (ahead, lengths) = (Ahead::default(), choice.lengths.clone());
         let mut generator = Self { paths, entries, ahead, lengths, keep, guards };
-        // What cannot be had of a mix is said now, and not where it is drawn first.
+        // An impossible length is reported now, and not when it is first drawn.
         for &length in &choice.lengths.all {
             generator.draw_of_length(usize::from(length), rng).ok_or(NoPaths::None(length))?;
         }
-        // Setting the sequence of random numbers afterwards discards what was before it.
+        // Setting the state of the random numbers later discards earlier paths.
         generator.ahead = Ahead::default();
         Ok(generator)
     }
 
-    /// The next path, as places in the network, the first hop first; none where rules leave none.
+    /// The next path, as indices in the network, the first hop first; none if the rules allow none.
     pub fn draw(&mut self, rng: &mut impl Rng) -> Option<Vec<u32>> {
         let length = usize::from(*self.lengths.all.get(self.lengths.by.sample(rng))?);
         self.draw_of_length(length, rng)
@@ -206,7 +207,7 @@ impl Generator {
             }
             _ if self.keep == 0 => self.paths.draw_ahead(rng, &mut self.ahead, &[], length),
             _ => {
-                // One of those that are kept, each as often as the others.
+                // One of the kept guards, with equal probabilities.
                 let mut held = self.guards.clone();
                 let keep = self.keep.min(held.len());
                 held[..keep].shuffle(rng);
@@ -216,32 +217,31 @@ impl Generator {
     }
 }
 
-/// How often a choice draws each relay, for paths of any length; guards are those of its rules that
-/// count by weight.
+/// How often each relay is drawn, for paths of any length; guards by the rules that use weights.
 #[must_use]
 pub fn drawn(pool: &Pool, choice: &Choice) -> Paths {
     let paths = Places::new(pool, choice).paths();
     if choice.any_subnet { paths.with_any_subnets() } else { paths }
 }
 
-/// Which relays may be where in a path, and how much of their weight counts there.
+/// The relays that may be at each place of a path, with their weights there.
 struct Places<'a> {
-    /// The relays, and what is known of their network.
+    /// The relays and their network's data.
     pool: &'a Pool,
-    /// By which rules.
+    /// The rules.
     rules: Rules,
     /// The port of exits.
     port: u16,
-    /// How long paths are.
+    /// The lengths of paths.
     lengths: &'a [u8],
-    /// How much of a weight counts where.
+    /// The factor of weights at each place.
     factors: Factors,
-    /// Whether any relay has the flag Fast: else nobody can be asked for it.
+    /// Whether any relay has the flag Fast; otherwise it is not required.
     knows_fast: bool,
     /// Whether any guard has the flag Stable.
     knows_stable: bool,
-    /// Whether relays have to have the flag Stable wherever they are: for a port of long streams,
-    /// if any relay has it.
+    /// Whether relays at all places need the flag Stable: for a long-lived port, if any relay has
+    /// the flag.
     wants_stable: bool,
 }
 
@@ -264,7 +264,7 @@ impl<'a> Places<'a> {
         Self { pool, rules, port, lengths, factors, knows_fast, knows_stable, wants_stable }
     }
 
-    /// Names what paths cannot be drawn without.
+    /// Fails if no path can be drawn.
     fn check(&self) -> Result<(), NoPaths> {
         let weighs = |relay| self.weight(relay) > 0.0;
         if self.pool.is_unweighted && !self.pool.network.relays.iter().any(weighs) {
@@ -282,13 +282,13 @@ impl<'a> Places<'a> {
         if is_one || any(&|one| self.is_guard(one.1)) { Ok(()) } else { Err(NoPaths::NoGuard) }
     }
 
-    /// The relays that are drawn.
+    /// The relays to draw from.
     fn paths(&self) -> Paths {
         let at = |place: usize| move |one| self.counts(one)[place];
         Paths::of_places(&self.pool.network, at(0), at(1), at(2))
     }
 
-    /// How much a relay counts first in a path, in between, and last; nothing where it may not be.
+    /// A relay's weight as first, middle and last relay; none where it may not be.
     fn counts(&self, one: (usize, &Relay)) -> [Option<f64>; 3] {
         let (_, relay) = one;
         let of = |factors: [f64; 4]| self.weight(relay) * factors[relay.position() as usize];
@@ -299,14 +299,14 @@ impl<'a> Places<'a> {
         ]
     }
 
-    /// The relays that are drawn as entries by rules of their own.
+    /// The relays to draw entries from by rules of their own.
     fn entries(&self) -> Paths {
         let nobody = |_| None;
         let entry = |(_, relay): (usize, &Relay)| self.is_guard(relay).then_some(1.0);
         Paths::of_places(&self.pool.network, entry, nobody, nobody)
     }
 
-    /// Whether a relay may be in a path at all.
+    /// Whether a relay may be on a path at all.
     fn is_usable(&self, relay: &Relay) -> bool {
         let flags = relay.flags;
         let is_asked = self.rules != Rules::Uniform || !flags.authority;
@@ -320,15 +320,15 @@ impl<'a> Places<'a> {
         self.is_usable(relay) && (has_flags || self.rules == Rules::Uniform)
     }
 
-    /// Whether a relay may be last: as tor and Arti, by its policy and not by the flag Exit, if
-    /// policies are known.
+    /// Whether a relay may be last: if policies are known by its policy and not by the flag Exit,
+    /// as in tor and Arti.
     fn is_exit(&self, (place, relay): (usize, &Relay)) -> bool {
         let policy = self.pool.policies.as_ref().and_then(|all| all.get(place));
         let lets_out = policy.map_or(relay.flags.exit, |policy| policy.allows_port(self.port));
         lets_out && !relay.flags.bad_exit
     }
 
-    /// What a relay weighs.
+    /// A relay's weight.
     fn weight(&self, relay: &Relay) -> f64 {
         match self.rules {
             Rules::Tor | Rules::Weighted => relay.weight,
@@ -338,13 +338,13 @@ impl<'a> Places<'a> {
     }
 }
 
-/// What authorities would write into the footer.
+/// The factors that authorities would write to the footer.
 fn computed(network: &Network) -> Factors {
     let weight = |relay: &Relay| if relay.flags.running { relay.weight } else { 0.0 };
     Factors::of(network, &network.relays.iter().map(weight).collect::<Vec<_>>())
 }
 
-/// The bandwidth that a relay advertises in kB/s; its weight where that is not known.
+/// A relay's advertised bandwidth in kB/s; if unknown, its weight.
 fn said(relay: &Relay) -> f64 {
     relay.usable().map_or(relay.weight, |capacity| capacity.get() as f64 / 1e3)
 }

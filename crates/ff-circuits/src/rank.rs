@@ -1,5 +1,4 @@
-//! Statistics of ranks: Spearman's rho (NavigaTor, section 7.2), Kruskal-Wallis (7.3) and
-//! Mann-Whitney.
+//! Rank statistics: Spearman's rho (NavigaTor, section 7.2), Kruskal-Wallis (7.3) and Mann-Whitney.
 
 use serde::Serialize;
 use statrs::function::beta::checked_beta_reg;
@@ -7,19 +6,19 @@ use statrs::function::beta::checked_beta_reg;
 use crate::fit::good::chi_square_above;
 use crate::interval::Z;
 
-/// The most further values that [`more_to_decide`] counts.
+/// The largest result of [`more_to_decide`].
 pub const MOST_MORE: u64 = 1_000_000;
-/// The normal distribution's quantile at 80 %.
+/// The 80 % quantile of the normal distribution.
 const Z_POWER: f64 = 0.841_621_234;
 
-/// How two kinds of values go together.
+/// The rank correlation of two measures.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Spearman {
     /// From -1 to 1.
     pub rho: f64,
-    /// The chance of a rho that is further from 0, if they had nothing to do with each other.
+    /// The probability of a rho further from 0 if they are independent.
     pub p: f64,
-    /// How many pairs there are.
+    /// The number of pairs.
     pub pairs: u64,
 }
 
@@ -30,7 +29,7 @@ pub struct KruskalWallis {
     pub h: f64,
     /// Its degrees of freedom: groups - 1.
     pub df: u32,
-    /// The chance of a greater one, if they do.
+    /// The probability of a greater one, if they do.
     pub p: f64,
 }
 
@@ -43,7 +42,7 @@ pub struct MannWhitney {
     pub p: f64,
 }
 
-/// Spearman's rho of pairs; none of fewer than three, or if one side is all the same.
+/// Spearman's rho of pairs; none with fewer than three, or if all values on one side are equal.
 #[must_use]
 pub fn spearman(pairs: &[(f64, f64)]) -> Option<Spearman> {
     if pairs.len() < 3 {
@@ -51,7 +50,7 @@ pub fn spearman(pairs: &[(f64, f64)]) -> Option<Spearman> {
     }
     let sides: [Vec<f64>; 2] = pairs.iter().copied().unzip::<_, _, Vec<_>, Vec<_>>().into();
     let [one, other] = sides.map(|side| ranks(&side).0);
-    // The mean of all ranks, ties or not.
+    // The mean of all ranks, with or without ties.
     let (n, mean) = (pairs.len() as f64, (pairs.len() as f64 + 1.0) / 2.0);
     let sum = |a: &[f64], b: &[f64]| -> f64 {
         a.iter().zip(b).map(|(a, b)| (a - mean) * (b - mean)).sum()
@@ -61,13 +60,14 @@ pub fn spearman(pairs: &[(f64, f64)]) -> Option<Spearman> {
         return None;
     }
     let rho = (sum(&one, &other) / both).clamp(-1.0, 1.0);
-    // Student's t of n - 2 degrees of freedom, both sides of it: an incomplete beta function.
+    // The two-sided probability of Student's t with n - 2 degrees of freedom, as an incomplete beta
+    // function.
     let p = checked_beta_reg((n - 2.0) / 2.0, 0.5, 1.0 - rho * rho).unwrap_or(f64::NAN);
     Some(Spearman { rho, p, pairs: pairs.len() as u64 })
 }
 
-/// Kruskal and Wallis' test of groups; none of fewer than two that have values, or if all values
-/// are the same.
+/// The Kruskal-Wallis test of groups; none with fewer than two groups with values, or if all values
+/// are equal.
 #[must_use]
 pub fn kruskal_wallis(groups: &[&[f64]]) -> Option<KruskalWallis> {
     let groups: Vec<&[f64]> = groups.iter().copied().filter(|group| !group.is_empty()).collect();
@@ -79,7 +79,7 @@ pub fn kruskal_wallis(groups: &[&[f64]]) -> Option<KruskalWallis> {
     let (mut at, mut sum) = (0, 0.0);
     for group in &groups {
         let size = group.len() as f64;
-        // Sums of distances from the mean rank lose fewer digits than sums of ranks.
+        // Sums of distances from the mean rank lose less precision than sums of ranks.
         let apart: f64 = ranks[at..at + group.len()].iter().map(|rank| rank - mean).sum();
         sum += apart * apart / size;
         at += group.len();
@@ -92,11 +92,11 @@ pub fn kruskal_wallis(groups: &[&[f64]]) -> Option<KruskalWallis> {
     Some(KruskalWallis { h, df, p: chi_square_above(h, f64::from(df)) })
 }
 
-/// The Mann-Whitney test of two groups by the normal distribution, good from about 8 values each;
-/// none if a group is empty, or if all values are the same.
+/// The Mann-Whitney test of two groups by the normal approximation, which is good from about 8
+/// values each; none if a group is empty, or if all values are equal.
 #[must_use]
 pub fn mann_whitney(one: &[f64], other: &[f64]) -> Option<MannWhitney> {
-    // Of two groups Kruskal and Wallis' statistic is the square of this one's, without a correction
+    // For two groups, the Kruskal-Wallis statistic is the square of this one, without a correction
     // for continuity.
     let p = kruskal_wallis(&[one, other])?.p;
     let (ranks, _) = ranks(&[one, other].concat());
@@ -106,8 +106,8 @@ pub fn mann_whitney(one: &[f64], other: &[f64]) -> Option<MannWhitney> {
 }
 
 /// The number of further values that each of two groups of these sizes needs so that a Mann-Whitney
-/// test at 5 % finds a difference with a probability of 80 %, by the normal distribution and if
-/// this is the true share of greater pairs. None if that number is above [`MOST_MORE`].
+/// test at 5 % finds a difference with a probability of 80 %, by the normal approximation and if
+/// this is the true share of greater pairs. None if it is above [`MOST_MORE`].
 #[must_use]
 pub fn more_to_decide(greater: f64, sizes: [usize; 2]) -> Option<u64> {
     let apart = (greater - 0.5).abs();
@@ -126,8 +126,8 @@ pub fn more_to_decide(greater: f64, sizes: [usize; 2]) -> Option<u64> {
     Some(low)
 }
 
-/// Each value's rank from 1, equal ones with the mean of theirs, and the sum of t³ - t over all t
-/// equal ones.
+/// Each value's rank, from 1; equal values have the mean of their ranks. Also the sum of t³ - t
+/// over all groups of t equal values.
 fn ranks(values: &[f64]) -> (Vec<f64>, f64) {
     let mut order: Vec<usize> = (0..values.len()).collect();
     order.sort_unstable_by(|one, other| values[*one].total_cmp(&values[*other]));
@@ -189,8 +189,8 @@ mod tests {
 
     #[test]
     fn what_would_decide_is_the_least_that_does() {
-        // Noether (1987): (1.96 + 0.842)² / (12 / 4 (0.6 - 0.5)²) are 261.6 of both together.
-        // Without his approximation of n + 1 by n these are 132 of each.
+        // Noether (1987): (1.96 + 0.842)² / (12 / 4 (0.6 - 0.5)²) are 261.6 for both groups.
+        // Without the approximation of n + 1 by n it is 132 for each.
         assert_eq!(more_to_decide(0.6, [100, 100]), Some(32));
         assert_eq!(more_to_decide(0.4, [100, 100]), Some(32));
         assert_eq!(more_to_decide(0.6, [132, 132]), Some(0));

@@ -1,4 +1,4 @@
-//! Circuits to analyse, from any program that has measured them.
+//! Reads circuits to analyse, as measured by several programs.
 //!
 //! ```text
 //!   DIR/circuits-*.jsonl           ─▶ lines     ─┐
@@ -6,8 +6,8 @@
 //!   DIR/*.tpf                      ─▶ torperf   ─┴▶ downloads::Downloads: hosts, one line a download
 //! ```
 //!
-//! Files may be packed by xz. A directory is one host's with our lines, an OnionPerf file names its
-//! host itself.
+//! Files may be compressed with xz. Our lines belong to the host of their directory; an OnionPerf
+//! file names its host.
 
 pub mod downloads;
 pub mod lines;
@@ -24,44 +24,44 @@ use serde::Serialize;
 
 use crate::record::Probe;
 
-/// Endings of names of files with circuits, packed or not. All packings but xz are refused by name,
-/// so that no file is left out silently.
+/// Suffixes of files with circuits, compressed or not. All compressions except xz are refused by
+/// name, so that no file is ignored silently.
 const PACKED: [&str; 6] = ["", ".xz", ".gz", ".bz2", ".zst", ".zip"];
 
-/// Fewer times to first byte than this say nothing of a circuit's life.
+/// The least number of times to first byte for statistics on a circuit's life.
 const LEAST_PROBES: u32 = 10;
 
 /// The analysed values of a circuit. Times are in ms.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Seen {
-    /// The host that measured it: a place in [`Circuits::hosts`].
+    /// The host that measured it: an index in [`Circuits::hosts`].
     pub host: u32,
-    /// Which run measured it: runs are numbered in the order of their first lines. All that say no
-    /// run are one for each path that is read.
+    /// The run that measured it; runs are numbered in the order of their first lines. All circuits
+    /// without a run are one run for each path that is read.
     pub run: u32,
-    /// When it began, in seconds: since its run did, by a clock that does not jump; by its host's
-    /// clock if it says no run.
+    /// When it began, in seconds: since the start of its run, by a monotonic clock; without a run,
+    /// by its host's clock.
     pub began_secs: f64,
-    /// Its relays: places in [`Circuits::relays`].
+    /// Its relays: indices in [`Circuits::relays`].
     pub path: Vec<u32>,
-    /// How many relays it was to have, if that is known.
+    /// Its intended number of relays, if known.
     pub hops: Option<u8>,
-    /// How long it took to build, the opening of the link included.
+    /// The time to build it, including the opening of the link.
     pub build_ms: Option<f64>,
-    /// How long it took on an open link, where that is kept apart.
+    /// The time to build it on an open link, if measured separately.
     pub build_without_link_ms: Option<f64>,
-    /// How long it was waited for in vain, if it was given up because of that.
+    /// How long the client waited before it gave up the circuit, if it did.
     pub given_up_ms: Option<f64>,
     /// The median of its round trips.
     pub rtt_ms: Option<f64>,
     /// The least of its round trips.
     pub rtt_least_ms: Option<f64>,
-    /// How many round trips these are.
+    /// The number of its round trips.
     pub rtt_probes: u32,
-    /// The probe of the round trips: all of a circuit's that count have the same.
+    /// The kind of probe of these round trips: one kind for each circuit.
     pub rtt_by: Option<Probe>,
-    /// Its round trips but the first, each with the pause before it; none if there are fewer than
-    /// [`LEAST_TRIPS`].
+    /// Its round trips except the first, each with the pause before it; none if there are fewer
+    /// than [`LEAST_TRIPS`].
     pub trips: Vec<Trip>,
     /// Its congestion delay.
     pub congestion_ms: Option<f64>,
@@ -73,15 +73,15 @@ pub struct Seen {
     pub latency: Option<Latency>,
 }
 
-/// Fewer of them on a circuit are not kept: they would say nothing of token buckets.
+/// The least number of round trips that are kept: fewer are not enough to find token buckets.
 pub const LEAST_TRIPS: usize = 20;
 
-/// A round trip that followed another one.
+/// A round trip after another one.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Trip {
-    /// From the reply before until it began.
+    /// From the previous reply until its probe.
     pub pause_ms: f64,
-    /// How long it took.
+    /// Its duration.
     pub rtt_ms: f64,
 }
 
@@ -92,25 +92,25 @@ pub struct Latency {
     pub mean_ms: f64,
     /// Their standard deviation.
     pub deviation_ms: f64,
-    /// How many there are.
+    /// The number of times to first byte.
     pub probes: u32,
-    /// From the first of them to the last, in seconds.
+    /// The time from the first to the last, in seconds.
     pub secs: f64,
-    /// Whether one failed, which ended them.
+    /// Whether one failed, which ended the series.
     pub is_cut: bool,
 }
 
 impl Seen {
-    /// Whether it has this many relays, or may have been meant to have them: the path of a circuit
-    /// that was not built may be only a part.
+    /// Whether it has this many relays, or may have been intended to have them: the path of a
+    /// circuit that was not built may be incomplete.
     #[must_use]
     pub fn may_have(&self, hops: u8) -> bool {
-        // If the number is not known, a circuit that had reached this number of relays was to have
-        // more.
+        // If the number is unknown, a circuit that had reached this number of relays was intended
+        // to have more.
         self.hops.map_or(self.path.len() < usize::from(hops), |known| known == hops)
     }
 
-    /// Whether it was certainly meant to have this many relays.
+    /// Whether it was certainly intended to have this many relays.
     #[must_use]
     pub fn has(&self, hops: u8) -> bool {
         self.hops == Some(hops)
@@ -118,7 +118,7 @@ impl Seen {
 }
 
 impl Latency {
-    /// Whether there are enough of them to say something of its life.
+    /// Whether there are enough for statistics on its life.
     #[must_use]
     pub const fn is_series(&self) -> bool {
         self.probes >= LEAST_PROBES
@@ -132,42 +132,42 @@ pub struct Circuits {
     pub hosts: Vec<String>,
     /// Fingerprints of relays: 40 upper-case hexadecimal digits.
     pub relays: Vec<String>,
-    /// The circuits: run by run, and those of a run in the order in which they began. Lines come in
-    /// the order in which circuits end, and of those that are measured at once the slow ones end
-    /// last: reading them in the order of lines would always meet greater values.
+    /// The circuits: run by run, and in a run in the order in which they began. Lines are in the
+    /// order in which circuits ended, and of concurrent circuits the slow ones end last: in the
+    /// order of lines, values would rise systematically.
     pub all: Vec<Seen>,
     /// Files that ended in the middle of a line.
     pub half_lines: u64,
-    /// Circuits that OnionPerf filters out, and those that tor launched for onion services.
+    /// The number of circuits that OnionPerf filters out or that tor launched for onion services.
     pub left_out: u64,
     /// Records of OnionPerf's files that cannot be read.
     pub damaged: Damaged,
-    /// What runs have put down to relays, by host and relay.
+    /// The delays that runs attribute to relays, by host and relay.
     pub congestion: HashMap<(u32, u32), Delay>,
-    /// Where relays stand.
+    /// The indices of relays.
     places: HashMap<String, u32>,
     host_places: HashMap<String, u32>,
-    /// The numbers of runs, by host and what names them there; of those that say no run that of the
-    /// path that is being read.
+    /// The numbers of runs, by host and name; the key without a name is for circuits without a run
+    /// in the path that is being read.
     runs: HashMap<Option<(u32, u64)>, u32>,
-    /// How many numbers of runs there are.
+    /// The number of runs.
     run_count: u32,
 }
 
-/// Records that cannot be read, of which the others tell nothing.
+/// Records that cannot be read; the other records are used.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Damaged {
-    /// How many.
+    /// Their number.
     pub count: u64,
     /// The first of them: file, record and reason.
     pub first: Vec<String>,
 }
 
 impl Damaged {
-    /// How many are named.
+    /// The largest number of records that are named.
     const NAMED: usize = 20;
 
-    /// One more.
+    /// Adds a record.
     fn add(&mut self, what: impl FnOnce() -> String) {
         self.count += 1;
         if self.first.len() < Self::NAMED {
@@ -179,14 +179,14 @@ impl Damaged {
 /// A relay's congestion delay.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Delay {
-    /// The sum of what was put down to it after each circuit.
+    /// The sum of its delays after each circuit.
     pub sum_ms: f64,
-    /// In how many of the circuits that tell of it the relay was.
+    /// The number of circuits with the relay that have this delay.
     pub circuits: u64,
 }
 
 impl Delay {
-    /// The mean of what was put down to it.
+    /// The mean of its delays.
     #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "circuits lie far below 2^53")]
     pub fn mean_ms(&self) -> f64 {
@@ -194,13 +194,13 @@ impl Delay {
     }
 }
 
-/// Circuits cannot be read.
+/// Why circuits cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
-    /// A file cannot.
+    /// A file cannot be read.
     #[error(transparent)]
     Input(#[from] InputError),
-    /// A directory cannot.
+    /// A directory cannot be read.
     #[error("{} cannot be read", path.display())]
     Dir {
         /// The directory.
@@ -213,31 +213,31 @@ pub enum ReadError {
     Nothing {
         /// The directory.
         path: PathBuf,
-        /// The names that its files would have.
+        /// The names of such files.
         files: &'static str,
     },
-    /// A line is none of ours.
+    /// A line is not valid.
     #[error("{file}, line {line}: {reason}")]
     Line {
         /// The file.
         file: String,
-        /// Which line of it, from 1.
+        /// The line number, from 1.
         line: usize,
-        /// The error, and what to do.
+        /// The error, with advice.
         reason: String,
     },
-    /// A file is not what it is called.
+    /// A file's content does not match its name.
     #[error("{file}: {reason}")]
     Content {
         /// The file.
         file: String,
-        /// The error, and what to do.
+        /// The error, with advice.
         reason: String,
     },
 }
 
 impl Circuits {
-    /// Reads files and all such files of directories.
+    /// Reads files, and all such files in directories.
     ///
     /// # Errors
     /// [`ReadError`] names the file and the line.
@@ -248,7 +248,7 @@ impl Circuits {
             circuits.runs.remove(&None);
             let files = if path.is_dir() { files(path, false)? } else { vec![path.clone()] };
             for file in files {
-                // What cannot be found is an error of the reading below.
+                // A path that does not exist is an error of the reading below.
                 if !before.insert(file.canonicalize().unwrap_or_else(|_| file.clone())) {
                     let file = file.display().to_string();
                     let reason = "its circuits would count twice: give it once".to_owned();
@@ -262,14 +262,14 @@ impl Circuits {
         Ok(circuits)
     }
 
-    /// How many of the circuits' relays a network has.
+    /// The number of the circuits' relays that a network has.
     #[must_use]
     pub fn known(&self, network: &Network) -> u64 {
         let is_known = |relay: &&Relay| self.places.contains_key(&hex(&relay.fingerprint));
         network.relays.iter().filter(is_known).count() as u64
     }
 
-    /// Reads a file: our lines if it is called `….jsonl`, OnionPerf's otherwise.
+    /// Reads a file: our lines if its name ends in `.jsonl`, otherwise OnionPerf's.
     fn read_file(&mut self, path: &Path, inputs: &mut Inputs) -> Result<(), ReadError> {
         let bytes = inputs.read(path)?;
         if name(path).contains(".jsonl") {
@@ -281,12 +281,12 @@ impl Circuits {
         }
     }
 
-    /// A host's place.
+    /// The index of a host.
     pub(crate) fn host(&mut self, name: &str) -> u32 {
         place_of(&mut self.hosts, &mut self.host_places, name)
     }
 
-    /// A run's number, by its host and what names it there if its circuits say that.
+    /// The number of a run, by its host and its name if its circuits have that.
     pub(crate) fn run(&mut self, name: Option<(u32, f64)>) -> u32 {
         let name = name.map(|(host, unix_secs)| (host, unix_secs.to_bits()));
         *self.runs.entry(name).or_insert_with(|| {
@@ -295,13 +295,13 @@ impl Circuits {
         })
     }
 
-    /// A relay's place.
+    /// The index of a relay.
     pub fn relay(&mut self, id: &str) -> u32 {
         place_of(&mut self.relays, &mut self.places, id)
     }
 }
 
-/// The place of a name, which is added if it is new.
+/// The index of a name, which is added if it is new.
 fn place_of(names: &mut Vec<String>, places: &mut HashMap<String, u32>, name: &str) -> u32 {
     if let Some(place) = places.get(name) {
         return *place;
@@ -317,7 +317,7 @@ fn is_time(unix_secs: f64) -> bool {
     (0.0..253_402_300_800.0).contains(&unix_secs)
 }
 
-/// The files of a directory that have circuits, or that have downloads, by name.
+/// The files of a directory that have circuits, or those that have downloads, by name.
 pub fn files(dir: &Path, is_for_downloads: bool) -> Result<Vec<PathBuf>, ReadError> {
     let fail = |source| ReadError::Dir { path: dir.to_owned(), source };
     let mut found = Vec::new();
@@ -344,7 +344,7 @@ pub fn files(dir: &Path, is_for_downloads: bool) -> Result<Vec<PathBuf>, ReadErr
     Ok(found)
 }
 
-/// A fingerprint as circuits have it.
+/// A fingerprint in the format of circuits.
 pub(crate) fn hex(fingerprint: &[u8]) -> String {
     fingerprint.iter().map(|byte| format!("{byte:02X}")).collect()
 }
@@ -368,15 +368,14 @@ mod tests {
         format!("{line}\n")
     }
 
-    /// The relays of circuits in the order in which these are taken.
+    /// The relays of circuits in the order in which they are read.
     fn order(paths: &[PathBuf]) -> String {
         let circuits = Circuits::read(paths, &mut Inputs::default()).expect("circuits");
         circuits.all.iter().map(|seen| circuits.relays[seen.path[0] as usize].as_str()).collect()
     }
 
-    /// A run of which the clock is set back while it measures, over two files, and one that goes on
-    /// after it. Before both an older version measured, whose lines do not say which run they are
-    /// of.
+    /// A run whose clock is set back while it measures, over two files, and one that continues
+    /// after it. Before both, an older version measured, whose lines have no run.
     #[test]
     fn a_clock_that_jumps_changes_no_order() {
         let (dir, other) =

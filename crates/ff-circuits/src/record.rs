@@ -1,14 +1,14 @@
-//! One circuit as it was measured: a JSON line in `circuits-*.jsonl`.
+//! The record of one measured circuit: a JSON line in `circuits-*.jsonl`.
 //!
-//! All times are microseconds of one monotonic clock; those of a circuit count from its beginning.
-//! What was not measured is left out of the line. Readers ignore keys that they do not know.
+//! All times are in microseconds of a monotonic clock; those of a circuit count from its beginning.
+//! Values that were not measured are left out. Readers ignore unknown keys.
 
 use serde::{Deserialize, Serialize};
 
-/// The reason of a download with a byte that its seed does not make.
+/// The reason of a download with a byte that does not match its seed.
 pub const CHANGED: &str = "a byte differs from what the source's seed makes: the source, the exit or the path between them has changed it";
 
-/// The version of the lines that are written: it grows when a key changes its meaning.
+/// The version of the lines that are written; it grows when the meaning of a key changes.
 pub const SCHEMA: u32 = 1;
 
 /// The measurements of one circuit (NavigaTor, algorithm 1).
@@ -23,58 +23,58 @@ pub struct CircuitRecord {
     /// The arm of the run that it belongs to, if the run compares several.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub arm: Option<String>,
-    /// When it began: seconds since 1970 by the host's clock, for archives. No duration is computed
-    /// from it.
+    /// When it began, in seconds since 1970 by the host's clock, for archives. No duration is
+    /// computed from it.
     pub began_unix_secs: f64,
-    /// When it began, since the run did.
+    /// When it began, since the beginning of the run.
     pub began_us: u64,
-    /// Which run measured it: when that took its folder, in seconds since 1970 by the host's clock.
-    /// All lines of a run have the same one, and those of other runs do not; as a time it says
-    /// nothing, because that clock may jump. The program that keeps the line sets it. Lines of
-    /// older versions have none.
+    /// The run that measured it: the time when the run claimed its folder, in seconds since 1970 by
+    /// the host's clock. It is the same in all lines of a run, and differs between runs; it is not
+    /// a reliable time, because that clock may jump. The program that keeps the line sets it. Lines
+    /// of older versions have none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run_unix_secs: Option<f64>,
-    /// Its relays, first hop first. Of a circuit to an onion service, which its client chose: up to the rendezvous point.
+    /// Its relays, first hop first. For a circuit to an onion service, whose path the client chose:
+    /// up to the rendezvous point.
     pub path: Vec<PathRelay>,
-    /// Whether its client chose the path itself. Then nothing is told of the link and the hops, and building the circuit is
-    /// part of the download's connection.
+    /// Whether its client chose the path itself. Then the link and the hops are unknown, and
+    /// building the circuit is part of the download's connection.
     #[serde(default, skip_serializing_if = "is_false")]
     pub as_client: bool,
-    /// Why the path is not known, if its client chose it and does not tell.
+    /// Why the path is unknown, if its client chose it and does not report it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path_unknown: Option<String>,
-    /// How long the circuit waited for the link to the first relay, which it opened or another one
-    /// did; none if it was open already.
+    /// How long the circuit waited for the link to the first relay, opened by it or by another
+    /// circuit; none if it was open already.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub link_us: Option<u64>,
-    /// When each hop stood, since the beginning, the opening of the link included.
+    /// When each hop was built, since the beginning, including the opening of the link.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hops_us: Vec<u64>,
-    /// Round trips from the client to the last relay and back, in the order in which they were
-    /// measured.
+    /// Round trips from the client to the last relay and back, in the order of measurement.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rtt: Vec<RoundTrip>,
-    /// How long the first bytes of streams took.
+    /// Times to the first bytes of streams.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub first_bytes: Vec<FirstByte>,
     /// Further times to first byte, in the order of the requests (NavigaTor, section 7.7).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub latency: Vec<Later>,
-    /// A download, also one that was cut off.
+    /// Its download, also if it was cut off.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub download: Option<Download>,
     /// Congestion delay: the mean of the refused round trips minus the least of them (NavigaTor,
     /// section 7.6).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub congestion_us: Option<u64>,
-    /// The congestion of each of its relays, as the circuits of the run until then tell
+    /// The congestion of each of its relays, computed from the circuits of the run until then
     /// ([`crate::congestion`]).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub relay_congestion_us: Vec<u64>,
-    /// Why it is not whole.
+    /// Why it failed, if it did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure: Option<Failure>,
-    /// When all was done with it, since the beginning.
+    /// When its last measurement ended, since the beginning.
     pub ended_us: u64,
 }
 
@@ -106,27 +106,27 @@ impl CircuitRecord {
         }
     }
 
-    /// How long it took to build, the opening of the link included, if all of its hops stood.
+    /// The time to build it, including the opening of the link, if all of its hops were built.
     pub fn build_us(&self) -> Option<u64> {
         let whole = !self.path.is_empty() && self.hops_us.len() == self.path.len();
         if whole { self.hops_us.last().copied() } else { None }
     }
 
-    /// Whether its client was asked for it: a slot without a client or a budget has a line, too,
-    /// which has neither a path nor a reason why the path is not known.
+    /// Whether its client was asked for it: a slot without a client or a budget has a line too,
+    /// which has neither a path nor a reason why the path is unknown.
     #[must_use]
     pub const fn has_begun(&self) -> bool {
         !self.path.is_empty() || self.path_unknown.is_some()
     }
 
-    /// Whether it was there: all of its hops stood, or the download over it was connected.
+    /// Whether it was built: all of its hops were, or its download was connected.
     pub fn was_built(&self) -> bool {
         let connected = self.download.as_ref().and_then(|download| download.connected_us);
         self.build_us().is_some() || self.as_client && connected.is_some()
     }
 
-    /// When its download was asked for, in µs since 1970 by the host's clock; when it began itself,
-    /// if it has none.
+    /// When its download was requested, in µs since 1970 by the host's clock; without a download,
+    /// when the circuit began.
     pub fn asked_unix_us(&self) -> i64 {
         let download = self.download.as_ref();
         let [at, before] =
@@ -135,14 +135,14 @@ impl CircuitRecord {
         unix_us(self.began_unix_secs).saturating_add(at).saturating_sub(before)
     }
 
-    /// How long it took to build on an open link, if all of its hops stood.
+    /// The time to build it on an open link, if all of its hops were built.
     pub fn build_without_link_us(&self) -> Option<u64> {
         Some(self.build_us()?.saturating_sub(self.link_us.unwrap_or(0)))
     }
 
-    /// The kind of probe whose round trips count, if there is any: one kind alone, because another
-    /// may take another time at the exit. These are refused streams, as in NavigaTor; names count
-    /// only if there are no refused streams.
+    /// The kind of probe whose round trips are used, if there is any. It is one kind, because
+    /// another may take another time at the exit: refused streams, as in NavigaTor; names only if
+    /// there are no refused streams.
     pub fn probe(&self) -> Option<Probe> {
         let is_refused = |trip: &&RoundTrip| trip.probe == Probe::Refused;
         self.rtt.iter().find(is_refused).or(self.rtt.first()).map(|trip| trip.probe)
@@ -162,7 +162,7 @@ impl CircuitRecord {
     }
 }
 
-/// Seconds since 1970 as whole µs, so that sums of times lose nothing.
+/// Seconds since 1970 as integer µs, so that sums of times lose no precision.
 #[expect(
     clippy::cast_possible_truncation,
     reason = "what is out of range becomes its end, and NaN 0"
@@ -196,20 +196,19 @@ pub struct PathRelay {
 /// A round trip along the whole circuit.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct RoundTrip {
-    /// How long it took.
+    /// Its duration.
     pub us: u64,
-    /// When it began, since the circuit did.
+    /// When it began, since the beginning of the circuit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at_us: Option<u64>,
-    /// The probe that was sent.
+    /// The kind of probe.
     pub probe: Probe,
-    /// The reason with which the exit refused, as tor-spec 6.3 names it: `exitpolicy`,
-    /// `connectrefused`, …
+    /// The exit's reason for refusing, as in tor-spec 6.3: `exitpolicy`, `connectrefused`, …
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reason: String,
 }
 
-/// What goes to the last relay and back, one cell each way.
+/// The kind of probe: one cell to the last relay, and one back.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, Hash, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Probe {
@@ -222,17 +221,16 @@ pub enum Probe {
 /// The first byte of a stream.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct FirstByte {
-    /// From asking for the stream until the exit says that it is connected.
+    /// From the request for the stream until the exit reports that it is connected.
     pub open_us: u64,
-    /// From asking for the stream until the first byte: time to first byte, as NavigaTor defines
-    /// it.
+    /// From the request for the stream until the first byte: NavigaTor's time to first byte.
     pub us: u64,
 }
 
-/// The first byte of a stream at some time of a circuit's life.
+/// The time to first byte of a stream at a later time of a circuit's life.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct Later {
-    /// When the stream was asked for, since the circuit began.
+    /// When the stream was requested, since the beginning of the circuit.
     pub at_us: u64,
     /// As in [`FirstByte`].
     pub open_us: u64,
@@ -240,79 +238,80 @@ pub struct Later {
     pub us: u64,
 }
 
-/// The sizes whose times a download keeps, in bytes: those of OnionPerf's
+/// The sizes whose times a download has, in bytes: those of OnionPerf's
 /// `elapsed_seconds.payload_bytes`.
 pub const SIZES: [u64; 9] =
     [10_240, 20_480, 51_200, 102_400, 204_800, 512_000, 1_048_576, 2_097_152, 5_242_880];
 
-/// A download, whole or cut off. All times count from asking for the stream; steps that it did not
-/// reach are left out.
+/// A download, whole or cut off. All times count from the request for the stream; steps that it did
+/// not reach are left out.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 pub struct Download {
-    /// How many bytes of payload arrived: without the header of the answer.
+    /// The bytes of payload that arrived, without the header of the answer.
     pub bytes: u64,
-    /// How many were asked for.
+    /// The requested bytes of payload.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub asked_bytes: Option<u64>,
-    /// Where from: `http://HOST:PORT`, without the path, which may be a secret; `tgen://HOST:PORT`
-    /// of OnionPerf's.
+    /// The source: `http://HOST:PORT`, without the path, which may be secret; `tgen://HOST:PORT`
+    /// for OnionPerf.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub source: String,
-    /// When the stream was asked for, since the circuit began.
+    /// When the stream was requested, since the beginning of the circuit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at_us: Option<u64>,
-    /// How long before the circuit began the stream was asked for, if the client built the circuit
+    /// How long before the circuit began the stream was requested, if the client built the circuit
     /// only then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub before_us: Option<u64>,
-    /// Until the exit said that it was connected.
+    /// Until the exit reported that it was connected.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub connected_us: Option<u64>,
     /// Until the request was handed to the client.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request_us: Option<u64>,
-    /// Until the first byte of the answer; of a web server, of its header.
+    /// Until the first byte of the answer; for a web server, of its header.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub answer_us: Option<u64>,
-    /// Until the header of the answer was whole.
+    /// Until the end of the answer's header.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub header_us: Option<u64>,
     /// Until the first byte of payload.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first_byte_us: Option<u64>,
-    /// Until each of [`SIZES`] had come: the time of the read that reached it.
+    /// Until each of [`SIZES`] had arrived: the time of the read that reached it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sizes_us: Vec<u64>,
-    /// Until 0, 10, 20, … 100 % had come, in the same way; for 0 %, the first byte.
+    /// Until 0, 10, 20, … 100 % had arrived, likewise; for 0 %, the first byte.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tenths_us: Vec<u64>,
-    /// Until the last byte, if all came.
+    /// Until the last byte, if all bytes arrived.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub us: Option<u64>,
-    /// Whether each byte was compared with what the source's seed makes.
+    /// Whether each byte was compared with the source's seed.
     #[serde(default, skip_serializing_if = "is_false")]
     pub is_checked: bool,
 }
 
-/// Whether a flag needs no key.
+/// Whether a flag is left out of the line.
 const fn is_false(flag: &bool) -> bool {
     !*flag
 }
 
 impl Download {
-    /// Whether it came from an onion service.
+    /// Whether it was from an onion service.
     pub fn is_from_onion(&self) -> bool {
         let (_, rest) = self.source.split_once("://").unwrap_or(("", &self.source));
         rest.rsplit_once(':').map_or(rest, |(host, _)| host).ends_with(".onion")
     }
 
-    /// Bytes a second from the first byte to the last; none if it is not whole or took no time.
+    /// The rate from the first byte to the last, in bytes a second; none if it is not whole or took
+    /// no time.
     pub fn bytes_per_sec(&self) -> Option<f64> {
         let secs = self.us?.checked_sub(self.first_byte_us?)? as f64 / 1e6;
         (secs > 0.0).then(|| self.bytes as f64 / secs)
     }
 
-    /// `bytes` more of payload have come, at `us`.
+    /// Notes that `bytes` further bytes of payload have arrived at `us`.
     pub fn came(&mut self, bytes: u64, us: u64) {
         if bytes == 0 {
             return;
@@ -331,19 +330,19 @@ impl Download {
     }
 }
 
-/// Why a circuit is not whole.
+/// Why a circuit failed.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct Failure {
     /// The stage at which it failed.
     pub stage: Stage,
-    /// Which hop of the path it was about, from 1: while building the one that was asked for, later
-    /// the last one; none if it was about none, or nobody can tell, as of a circuit that stood and
-    /// is destroyed.
+    /// The hop of the path at which it failed, from 1: while building, the hop being built, later
+    /// the last one; none if no hop is concerned or it is unknown, for example if a finished
+    /// circuit is destroyed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hop: Option<u8>,
     /// The reason: `timeout`, `destroyed`, `refused`, …
     pub reason: String,
-    /// The side at fault.
+    /// The party at fault.
     pub whose: Whose,
 }
 
@@ -355,9 +354,9 @@ pub enum Stage {
     Link,
     /// Building hops.
     Build,
-    /// Round trips.
+    /// Measuring round trips.
     Rtt,
-    /// First bytes.
+    /// Measuring times to first byte.
     FirstByte,
     /// The download.
     Download,
@@ -369,18 +368,18 @@ pub enum Stage {
     Disk,
 }
 
-/// The side at fault for a failure.
+/// The party at fault for a failure.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, Hash, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Whose {
-    /// A relay's, or of the network between relays.
+    /// A relay, or the network between relays.
     Relay,
-    /// The target's, which streams lead to.
+    /// The target of streams.
     Target,
-    /// Ours.
+    /// This client.
     Client,
-    /// Nobody can tell: nothing came in time, which every relay, the target and the network may
-    /// have caused.
+    /// Unknown: nothing arrived in time, which any relay, the target or the network may have
+    /// caused.
     Unknown,
 }
 

@@ -1,11 +1,9 @@
-//! Selections of circuits, replayed over circuits that were measured (NavigaTor, algorithm 2 and
-//! section 7.6).
+//! Selections of circuits, replayed on measured circuits (NavigaTor, algorithm 2 and section 7.6).
 //!
-//! Each circuit in turn gives its value to a window of the last 1,000, whose quantile is the
-//! timeout: a circuit with a greater value is discarded. Until the window is full nothing is
-//! decided. The paper takes the quantile of a GEV distribution that is fitted to the window;
-//! [`Timeout::Percentile`] takes the window's own, which accepts the share that was asked for
-//! whatever the distribution is.
+//! The value of each circuit enters a window of the last 1,000, whose quantile is the timeout: a
+//! circuit with a greater value is discarded. Nothing is decided until the window is full. The
+//! paper uses the quantile of a GEV distribution fitted to the window; [`Timeout::Percentile`] uses
+//! the window's own, which accepts the requested share for any distribution.
 
 pub mod window;
 
@@ -13,27 +11,27 @@ use self::window::{GevWindow, Window};
 use crate::fit::estimator::Estimate;
 use crate::read::Seen;
 
-/// The published length of the window.
+/// The length of the window in the paper.
 pub const WINDOW: usize = 1000;
-/// How many circuits the congestion-aware scheme chooses one of.
+/// The number of circuits from which the congestion-aware scheme chooses one.
 const SET: usize = 3;
 
-/// What circuits are judged by.
+/// A measure by which circuits are selected.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub enum Measure {
-    /// How long they took to build.
+    /// Build time.
     Build,
-    /// Their round trip.
+    /// Round trip.
     Rtt,
-    /// Their congestion delay.
+    /// Congestion delay.
     Congestion,
 }
 
 impl Measure {
-    /// All of them.
+    /// All measures.
     pub const ALL: [Self; 3] = [Self::Build, Self::Rtt, Self::Congestion];
 
-    /// Its value of a circuit, in ms.
+    /// The value for a circuit, in ms.
     #[must_use]
     pub fn of(self, seen: &Seen) -> Option<f64> {
         match self {
@@ -43,7 +41,7 @@ impl Measure {
         }
     }
 
-    /// Its name in results.
+    /// The name in results.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -54,32 +52,32 @@ impl Measure {
     }
 }
 
-/// Where the timeout comes from.
+/// The source of the timeout.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Timeout {
-    /// The window's own percentile, linear between ranks as numpy's is.
+    /// The window's own percentile, linear between ranks as in numpy.
     Percentile,
-    /// The quantile of a GEV distribution that is fitted to the window (NavigaTor, algorithm 2).
+    /// The quantile of a GEV distribution fitted to the window (NavigaTor, algorithm 2).
     Gev,
     /// tor's estimator (path-spec 2.4).
     Tor,
 }
 
-/// A selection.
+/// A rule of selection.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Rule {
     /// All circuits.
     All,
-    /// Those of which a value is at or below the timeout for this share.
+    /// Circuits whose value is at or below the timeout for this share.
     Fastest(Measure, f64),
-    /// Those of which build time and round trip both are, each for this share.
+    /// Circuits whose build time and round trip are both at or below their timeouts for this share.
     BuildAndRtt(f64),
-    /// Of three circuits in turn the one with the least congestion delay.
+    /// Of each three consecutive circuits the one with the least congestion delay.
     BestOfThree,
 }
 
 impl Rule {
-    /// Its name in results: `rtt80`, `build_rtt80`, `congestion_best_of_3`.
+    /// The name in results: `rtt80`, `build_rtt80`, `congestion_best_of_3`.
     #[must_use]
     pub fn name(self) -> String {
         let percent = |share: f64| format!("{}", (share * 1000.0).round() / 10.0);
@@ -92,11 +90,11 @@ impl Rule {
     }
 }
 
-/// What came of each circuit: whether it is accepted, or nothing where it was not decided.
+/// The decision on each circuit: whether it is accepted, or none if it was not decided.
 pub type Decisions = Vec<Option<bool>>;
 
-/// The timeout before each circuit is judged, its own value included; none until the window is
-/// full, and for circuits without a value.
+/// The timeout by which each circuit is judged, computed with its own value; none until the window
+/// is full, and for circuits without a value.
 #[must_use]
 pub fn timeouts(
     circuits: &[&Seen],
@@ -133,7 +131,7 @@ pub fn timeouts(
     all
 }
 
-/// Which circuits have a value at or below their timeout.
+/// Whether each circuit's value is at or below its timeout.
 #[must_use]
 pub fn accepted(circuits: &[&Seen], measure: Measure, timeouts: &[Option<f64>]) -> Decisions {
     let judge =
@@ -141,7 +139,8 @@ pub fn accepted(circuits: &[&Seen], measure: Measure, timeouts: &[Option<f64>]) 
     circuits.iter().zip(timeouts).map(judge).collect()
 }
 
-/// Which circuits two selections both accept; what one of them does not decide is not decided.
+/// Whether each circuit is accepted by both selections; circuits that one does not decide are not
+/// decided.
 #[must_use]
 pub fn both(one: &Decisions, other: &Decisions) -> Decisions {
     let both = |(one, other): (Option<bool>, Option<bool>)| {
@@ -150,8 +149,8 @@ pub fn both(one: &Decisions, other: &Decisions) -> Decisions {
     one.iter().copied().zip(other.iter().copied()).map(both).collect()
 }
 
-/// Of three circuits in turn the one with the least congestion delay; what does not make three is
-/// not decided.
+/// Of each three consecutive circuits the one with the least congestion delay; remaining circuits
+/// are not decided.
 #[must_use]
 pub fn best_of_three(circuits: &[&Seen]) -> Decisions {
     let mut decisions = vec![None; circuits.len()];
@@ -169,7 +168,7 @@ pub fn best_of_three(circuits: &[&Seen]) -> Decisions {
     decisions
 }
 
-/// The share of decided circuits that is accepted.
+/// The accepted share of the decided circuits.
 #[must_use]
 pub fn share(decisions: &Decisions) -> Option<f64> {
     let decided = decisions.iter().flatten().count();

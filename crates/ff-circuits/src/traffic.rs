@@ -8,20 +8,20 @@ use serde::Serialize;
 
 use crate::record::CircuitRecord;
 
-/// Bytes on the wire for a byte of payload of a long download, towards the client: cells of 514
-/// bytes for 498 (tor-spec 6.1), records of TLS 1.3 with 22 bytes for seven cells, and packets of
-/// 1,500 bytes with 1,448 of them (IPv4, TCP with timestamps).
+/// Bytes on the wire per byte of payload of a long download, towards the client: cells of 514 bytes
+/// for 498 (tor-spec 6.1), records of TLS 1.3 with 22 bytes for seven cells, and packets of 1,500
+/// bytes with 1,448 of them (IPv4, TCP with timestamps).
 pub const WIRE: f64 = 514.0 / 498.0 * (1.0 + 22.0 / (7.0 * 514.0)) * 1500.0 / 1448.0;
 
 /// A cell on a link, in bytes (tor-spec 3).
 const CELL: u64 = 514;
 /// Payload in a cell, in bytes (tor-spec 6.1).
 const IN_CELL: u64 = 498;
-/// Cells in a record of TLS: tor writes about 4 KiB at once.
+/// Cells in a TLS record: tor writes about 4 KiB at once.
 const IN_RECORD: u64 = 7;
-/// What TLS 1.3 adds to a record, in bytes: header, type and tag (RFC 8446 §5.2).
+/// The overhead of TLS 1.3 per record, in bytes: header, type and tag (RFC 8446 §5.2).
 const RECORD: u64 = 22;
-/// What TCP with timestamps and IPv4 add to a packet, in bytes.
+/// The overhead of TCP with timestamps and IPv4 per packet, in bytes.
 const PACKET: u64 = 52;
 /// Payload of TCP in a full packet, in bytes.
 const IN_PACKET: u64 = 1448;
@@ -33,36 +33,36 @@ const FOR_SENDME: u64 = 31;
 const CONTROL: u64 = 11;
 /// The header of a source's answer, in bytes.
 const HEADER: u64 = 250;
-/// The opening of a link, in bytes: handshakes of TCP and TLS 1.3, VERSIONS, CERTS, AUTH_CHALLENGE
-/// and NETINFO, and its end.
+/// Opening and closing a link, in bytes: handshakes of TCP and TLS 1.3, VERSIONS, CERTS,
+/// AUTH_CHALLENGE and NETINFO.
 const LINK: u64 = 6_000;
-/// Payload that may be under way when a download is cut off, in bytes: the window of a stream
+/// The largest payload in flight when a download is cut off, in bytes: the window of a stream
 /// (tor-spec 7.4).
 const UNDER_WAY: u64 = 500 * IN_CELL;
-/// What a download may take in addition to a tenth more than what is computed, in bytes: a window
-/// that comes too late, a link that is opened twice.
+/// The margin of a download in addition to a tenth of the computed bytes, in bytes: for a late
+/// window update, or a link that is opened twice.
 const MARGIN: u64 = 300_000;
 
-/// The parts of some traffic, in bytes of both directions.
+/// The parts of some traffic, in bytes in both directions.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize)]
 pub struct Wire {
     /// The payload.
     pub payload: u64,
-    /// What cells add: headers, the rest of the last one, SENDMEs, the cells of circuit and stream,
-    /// the answer's header.
+    /// The overhead of cells: headers, padding of the last one, SENDMEs, the cells of circuit and
+    /// stream, the answer's header.
     pub cells: u64,
-    /// What TLS, TCP and IP add: records, packets, acknowledgements, the link's handshakes.
+    /// The overhead of TLS, TCP and IP: records, packets, acknowledgements, the link's handshakes.
     pub tls_tcp: u64,
 }
 
 impl Wire {
-    /// All of them, in bytes.
+    /// The sum of the parts, in bytes.
     #[must_use]
     pub const fn all(&self) -> u64 {
         self.payload.saturating_add(self.cells).saturating_add(self.tls_tcp)
     }
 
-    /// `number` times as much.
+    /// The traffic multiplied by `number`.
     #[must_use]
     pub const fn times(&self, number: u64) -> Self {
         Self {
@@ -72,7 +72,7 @@ impl Wire {
         }
     }
 
-    /// Both together.
+    /// The sum of both.
     #[must_use]
     pub const fn and(&self, other: &Self) -> Self {
         Self {
@@ -90,9 +90,9 @@ pub const fn of_download(payload: u64) -> Wire {
     let down_bytes = down.saturating_mul(CELL);
     let records = down.div_ceil(IN_RECORD).saturating_mul(RECORD);
     let packets = down_bytes.saturating_add(records).div_ceil(IN_PACKET);
-    // One acknowledgement for two packets.
+    // One acknowledgement per two packets.
     let packets_bytes = packets.saturating_add(packets.div_ceil(2)).saturating_mul(PACKET);
-    // Each of these has a record and a packet of its own.
+    // Each of these has its own record and packet.
     let single = down.div_ceil(FOR_SENDME).saturating_add(CONTROL);
     let tls_tcp = records
         .saturating_add(packets_bytes)
@@ -102,17 +102,17 @@ pub const fn of_download(payload: u64) -> Wire {
     Wire { payload, cells, tls_tcp }
 }
 
-/// The most that a download of this many bytes may take on the link, with a margin for losses: a
-/// budget sets this aside.
+/// The largest traffic of a download of this many bytes on the link, with a margin for losses: a
+/// budget reserves it.
 #[must_use]
 pub const fn most(payload: u64) -> u64 {
     let computed = of_download(payload).all();
     computed.saturating_add(computed / 10).saturating_add(MARGIN)
 }
 
-/// The traffic of a circuit with at most one download, computed from the payload that came; 0 if
-/// the circuit never began. A download that was cut off counts with the payload that may have been
-/// under way.
+/// The traffic of a circuit with at most one download, computed from the payload that arrived; 0 if
+/// the circuit never began. For a download that was cut off, the payload that may have been in
+/// flight is added.
 #[must_use]
 pub fn of_circuit(circuit: &CircuitRecord) -> u64 {
     if !circuit.has_begun() {
@@ -139,8 +139,7 @@ mod tests {
         assert!((WIRE - 1.0757).abs() < 1e-4);
         let long = of_download(5_242_880);
         assert_eq!(long.payload, 5_242_880);
-        // Towards the client WIRE; acknowledgements, SENDMEs, circuit and link come to 5 to 8 % in
-        // addition.
+        // Towards the client it is WIRE; acknowledgements, SENDMEs, circuit and link add 5 to 8 %.
         let ratio = long.all() as f64 / 5_242_880.0;
         assert!((WIRE + 0.05..WIRE + 0.08).contains(&ratio), "{ratio}");
         let short = of_download(51_200);

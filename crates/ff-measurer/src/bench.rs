@@ -1,5 +1,5 @@
-//! What can one core of this host measure? Compared in one run, because machines differ and
-//! drift: the same echo over plain TCP, over TLS by rustls alone, and by the real measurer.
+//! Measures the throughput of one core of this host, in three ways, in one run because hosts differ
+//! and change: an echo over plain TCP, over TLS by rustls alone, and by the real measurer.
 //!
 //! ```text
 //!   client thread, last core  ◀── loopback ──▶  server thread, first core
@@ -8,9 +8,9 @@
 //!     Worker, as in a measurement                 target.rs: record layer, AES-CTR, in place
 //! ```
 //!
-//! Only the client's CPU time counts. All three batch alike: they read 128 KB a call, write up to
-//! 44 KB a call, and nap when nothing is left to do. The links of the third have TLS but no Tor
-//! handshake, which happens before the clock starts.
+//! Only the client's CPU time counts. All three use the same batches: they read 128 KB per call,
+//! write up to 44 KB per call, and sleep shortly when nothing is left to do. The links of the third
+//! have TLS but no Tor handshake, which would happen before the measurement.
 
 mod echo;
 mod target;
@@ -23,16 +23,16 @@ use serde::Serialize;
 
 use crate::order::MeasurerError;
 
-/// How the bench runs.
+/// Options of the bench.
 #[derive(Clone, Debug)]
 pub struct BenchOptions {
-    /// Sockets of the one core.
+    /// Sockets of the measured core.
     pub sockets: u16,
-    /// How long each of the three runs in a round.
+    /// How long each of the three ways runs in a round.
     pub run: Duration,
-    /// Rounds; the median counts.
+    /// The number of rounds; the median is used.
     pub rounds: u8,
-    /// Cells per record to compare at.
+    /// The numbers of cells per record to compare.
     pub cells_per_record: Vec<usize>,
 }
 
@@ -46,7 +46,7 @@ pub struct Throughput {
 }
 
 impl Throughput {
-    /// From what was counted.
+    /// From the bytes echoed and the CPU time.
     #[expect(clippy::cast_precision_loss, reason = "bytes of some seconds are below 2^53")]
     fn new(bytes: u64, cpu: Duration) -> Self {
         let gigabytes = bytes as f64 / 1e9;
@@ -68,7 +68,8 @@ pub struct Record {
     pub raw_tls: Throughput,
     /// The measurer.
     pub measurer: Throughput,
-    /// CPU time per byte of the measurer over that of TLS: the median of the rounds' ratios.
+    /// The measurer's CPU time per byte divided by that of TLS alone: the median of the rounds'
+    /// ratios.
     pub measurer_vs_raw_tls: f64,
 }
 
@@ -96,7 +97,7 @@ pub enum BenchError {
     /// The measurer failed.
     #[error("the measurer failed")]
     Measurer(#[from] MeasurerError),
-    /// Nothing came back.
+    /// No bytes came back.
     #[error("nothing was echoed")]
     NoTraffic,
 }
@@ -106,22 +107,22 @@ fn io(what: &'static str) -> impl Fn(std::io::Error) -> BenchError {
     move |source| BenchError::Io { what, source }
 }
 
-/// Where the threads run: client, then server.
+/// The cores of the threads.
 #[derive(Clone, Copy, Debug)]
 struct Cores {
     /// The core that is measured.
     client: Option<usize>,
-    /// Another one, if there is one.
+    /// The core of the server, if there is a second one.
     server: Option<usize>,
 }
 
 /// Bytes echoed and CPU time of the client.
 type Run = (u64, Duration);
 
-/// Runs everything; `step` is told what comes next.
+/// Runs the bench; calls `step` with the name of each next step.
 ///
 /// # Errors
-/// [`BenchError`] when anything in it fails.
+/// [`BenchError`].
 pub fn run(options: &BenchOptions, mut step: impl FnMut(&str)) -> Result<Vec<Record>, BenchError> {
     let cores = core_affinity::get_core_ids().unwrap_or_default();
     let core = |core: Option<&core_affinity::CoreId>| core.map(|core| core.id);
@@ -158,11 +159,10 @@ fn compare(
     })
 }
 
-/// The parts of one run.
+/// The parameters of a run.
 #[derive(Clone, Copy, Debug)]
 struct Case<'a> {
     options: &'a BenchOptions,
-    /// Where the threads run.
     cores: Cores,
     /// Plaintext bytes of a record.
     record_len: usize,
@@ -172,7 +172,7 @@ fn throughput((bytes, cpu): Run) -> Result<Throughput, BenchError> {
     if bytes == 0 { Err(BenchError::NoTraffic) } else { Ok(Throughput::new(bytes, cpu)) }
 }
 
-/// The round with the median cost.
+/// The round with the median cost per byte.
 fn middle(rounds: &[Throughput]) -> Throughput {
     let cpu_s_per_gb = median(rounds.iter().map(|round| round.cpu_s_per_gb).collect());
     Throughput { gbit_per_core: 8.0 / cpu_s_per_gb, cpu_s_per_gb }
@@ -184,7 +184,7 @@ fn median(mut values: Vec<f64>) -> f64 {
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
-/// Puts the calling thread on a core; where that fails it runs wherever the system likes.
+/// Pins the calling thread to a core; if that fails, it stays unpinned.
 fn pin(core: Option<usize>) {
     if let Some(id) = core {
         core_affinity::set_for_current(core_affinity::CoreId { id });

@@ -1,7 +1,6 @@
-//! The circuits of one link whose cells are in transit, on the hot path.
+//! The circuits of a link for cells in transit, on the hot path.
 //!
-//! What has arrived at the other end of a circuit is told by a number that both ends have in
-//! common, so both must be in one process.
+//! The two ends of a circuit share a counter of arrived cells, so both must be in one process.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,28 +15,28 @@ use ff_proto::session::cells::{CellDrain, CellSource};
 use crate::fault::Fault;
 use crate::order::LinkFailure;
 
-/// Cells of a circuit that are on the way in one direction at most. Tor ends a circuit of which it
-/// has 2,500 in its queue; Tor's public network has set that to 1,000 and more.
+/// Largest number of a circuit's cells in flight in one direction. Tor closes a circuit with 2,500
+/// cells in its queue; Tor's public network has set that limit to 1,000 or more.
 const MAX_ON_WAY: u64 = 900;
-/// Cells of one circuit that follow one another, as in records of relays.
+/// Consecutive cells of one circuit, as in relays' records.
 const CELLS_A_TURN: u64 = 6;
 
-/// How many cells of a circuit have arrived in one direction: both ends have it.
+/// A circuit's counter of cells that have arrived in one direction, shared by both ends.
 #[derive(Clone, Default)]
 pub(crate) struct Arrived {
-    /// Of this circuit.
+    /// Cells of this circuit.
     own: Arc<AtomicU64>,
-    /// Of all quiet circuits of the sending link, if it is one of them.
+    /// Cells of all quiet circuits of the sending link, if this is one of them.
     quiet: Option<Arc<AtomicU64>>,
 }
 
 impl Arrived {
-    /// How many.
+    /// The number of this circuit's cells.
     fn get(&self) -> u64 {
         self.own.load(Ordering::Relaxed)
     }
 
-    /// Notes one more; this circuit then has `count`.
+    /// Notes an arrived cell; `count` is this circuit's number with it.
     #[inline]
     fn note(&self, count: u64) {
         self.own.store(count, Ordering::Relaxed);
@@ -47,17 +46,17 @@ impl Arrived {
     }
 }
 
-/// What a circuit sends.
+/// The sending side of a circuit.
 struct Outgoing {
     source: CellSource,
-    /// How many the other end has.
+    /// The cells that have arrived at the other end.
     arrived: Arrived,
-    /// How many more may be on the way.
+    /// Cells that may be sent before more arrive.
     free: u64,
 }
 
 impl Outgoing {
-    /// Looks at what the other end has; returns how many cells that are.
+    /// Reads the number of arrived cells; returns how many are new.
     fn look(&mut self) -> Result<u64, Fault> {
         let (arrived, sent) = (self.arrived.get(), self.source.sent());
         let on_way = sent.checked_sub(arrived).ok_or_else(|| more_than(sent))?;
@@ -73,74 +72,75 @@ impl Outgoing {
     }
 }
 
-/// More cells have arrived than were sent.
+/// The fault that more cells have arrived than were sent.
 fn more_than(sent: u64) -> Fault {
     Fault::Session(PeerViolation::MoreThanSent { sent }.into())
 }
 
-/// What a circuit receives.
+/// The receiving side of a circuit.
 struct Incoming {
-    /// Takes the cells.
+    /// Checks and counts the cells.
     drain: CellDrain,
-    /// Tells the other end how many.
+    /// Tells the other end the number of arrived cells.
     arrived: Arrived,
 }
 
 /// A link and its circuits.
 #[derive(Default)]
 pub(crate) struct TransitLink {
-    /// What circuits receive, those that do.
+    /// The receiving sides, of circuits that have one.
     incoming: Vec<Option<Box<Incoming>>>,
-    /// Which circuit has which id.
+    /// The index of the circuit with an id.
     by_id: HashMap<u32, usize>,
-    /// The id that was looked up last, and what came of it: cells of a circuit follow one another.
+    /// The id that was looked up last, with the result: consecutive cells are often of one circuit.
     last: Option<(u32, usize)>,
-    /// What circuits send that always do.
+    /// The sending sides of busy circuits, which always send.
     busy: Vec<Outgoing>,
-    /// The one of them whose turn it is.
+    /// The index of the busy circuit whose turn it is.
     writer: usize,
-    /// Cells left of its turn.
+    /// Cells left in its turn.
     left: u64,
-    /// Cells that may be sent, of all of them.
+    /// Cells that all busy circuits may send.
     room: u64,
-    /// Cells that have arrived, of all circuits.
+    /// Cells of all circuits that have arrived.
     arrived: u64,
-    /// What circuits send now and then.
+    /// The sending sides of quiet circuits, which send one cell in [`Self::quiet_one_in`].
     quiet: Vec<Outgoing>,
-    /// How many cells of these have been sent.
+    /// Cells that quiet circuits have sent.
     quiet_sent: u64,
-    /// How many of them have arrived.
+    /// Of these, the cells that have arrived.
     quiet_arrived: Arc<AtomicU64>,
-    /// The one whose turn it was.
+    /// The index of the quiet circuit that sent last.
     quiet_writer: usize,
-    /// Of how many cells one is theirs; 0 for none.
+    /// One cell in this number is of a quiet circuit; 0 for none.
     quiet_one_in: u32,
-    /// Cells until then.
+    /// Cells until the next cell of a quiet circuit.
     until_quiet: u32,
 }
 
 impl TransitLink {
-    /// A link without circuits, on which one in `quiet_one_in` cells is one of quiet circuits; 0
+    /// A link without circuits, on which one cell in `quiet_one_in` will be of quiet circuits; 0
     /// for none.
     pub(crate) fn new(quiet_one_in: u32) -> Self {
         Self { quiet_one_in, until_quiet: quiet_one_in, ..Self::default() }
     }
 
-    /// Adds a circuit, which is idle.
+    /// Adds an idle circuit.
     pub(crate) fn add(&mut self, circ_id: u32) {
         self.by_id.insert(circ_id, self.incoming.len());
         self.incoming.push(None);
     }
 
-    /// Has a circuit send these cells as often as there is room; returns what is to be told of what
-    /// has arrived.
+    /// Makes a circuit send cells of this source whenever there is room; returns the counter for
+    /// the receiving end.
     pub(crate) fn send(&mut self, source: CellSource) -> Arrived {
         let arrived = Arrived::default();
         self.busy.push(Outgoing { source, arrived: arrived.clone(), free: MAX_ON_WAY });
         arrived
     }
 
-    /// As [`send`](Self::send), but now and then; returns what is to be told of what has arrived.
+    /// As [`send`](Self::send), but only one cell in a number; returns the counter for the
+    /// receiving end.
     pub(crate) fn send_quietly(&mut self, source: CellSource) -> Arrived {
         let quiet = Some(self.quiet_arrived.clone());
         let arrived = Arrived { own: Arc::default(), quiet };
@@ -148,19 +148,19 @@ impl TransitLink {
         arrived
     }
 
-    /// Has a circuit receive these cells, and tell how many.
+    /// Makes a circuit receive cells and count them for the sending end.
     pub(crate) fn receive(&mut self, circ_id: u32, drain: CellDrain, arrived: Arrived) {
         if let Some(&index) = self.by_id.get(&circ_id) {
             self.incoming[index] = Some(Box::new(Incoming { drain, arrived }));
         }
     }
 
-    /// Whether any circuit sends.
+    /// Whether a busy or quiet circuit sends.
     pub(crate) fn is_sending(&self) -> bool {
         !self.busy.is_empty()
     }
 
-    /// Looks at what has arrived; returns how many cells that are more than the last time.
+    /// Reads the counters of arrived cells; returns how many are new.
     ///
     /// # Errors
     /// When more have arrived than were sent.
@@ -183,7 +183,7 @@ impl TransitLink {
         self.room
     }
 
-    /// Writes the next cell, for which there must be room; else it is padding.
+    /// Writes the next cell; without room, it is padding.
     #[inline]
     pub(crate) fn write(&mut self, cell: &mut Cell) {
         if self.quiet_one_in > 0 {
@@ -217,7 +217,7 @@ impl TransitLink {
         self.left = CELLS_A_TURN;
     }
 
-    /// Writes a cell of the next quiet circuit, if that has room; whether it did.
+    /// Writes a cell of the next quiet circuit if that has room; returns whether it did.
     #[cold]
     fn write_quietly(&mut self, cell: &mut Cell) -> bool {
         self.quiet_writer = (self.quiet_writer + 1) % self.quiet.len().max(1);
@@ -230,7 +230,8 @@ impl TransitLink {
         true
     }
 
-    /// Takes the next cell. Whether it is one of ours, and then, whether it was checked.
+    /// Takes the next cell. Returns whether it is of one of our circuits, and if so, whether it was
+    /// checked.
     #[inline]
     pub(crate) fn handle(&mut self, cell: CellRef<'_>, in_all: u64) -> Result<Option<bool>, Fault> {
         let Some(index) = self.find(cell.circ_id) else { return Ok(None) };
@@ -263,7 +264,7 @@ impl TransitLink {
         Some(index)
     }
 
-    /// Bytes of memory the link holds on to.
+    /// Bytes of memory that the link uses.
     pub(crate) fn held_bytes(&self) -> usize {
         let incoming = self.incoming.iter().flatten();
         size_of::<Self>()
@@ -282,8 +283,8 @@ mod tests {
 
     use super::*;
 
-    /// Two ends of a link with these circuits, of which the first has cells go through, and what
-    /// has arrived.
+    /// Two ends of a link with these circuits, the first of which sends cells, and the counters of
+    /// arrived cells.
     fn ends(busy: &[u32], idle: &[u32]) -> (TransitLink, TransitLink, Vec<Arrived>) {
         let (mut near, mut far, mut all) =
             (TransitLink::default(), TransitLink::default(), Vec::new());
@@ -294,7 +295,7 @@ mod tests {
         for &circ_id in busy {
             let content = [circ_id.to_be_bytes()[3]; 16];
             let arrived = near.send(CellSource::new(circ_id, CMD_RELAY, &content));
-            // A relay that does nothing: its keystream is taken off again below.
+            // A relay that does nothing; its keystream is removed again below.
             let passage = Passage {
                 key: ForwardKey::Aes128Ctr([9; 16]),
                 command: CMD_RELAY,
@@ -308,7 +309,7 @@ mod tests {
         (near, far, all)
     }
 
-    /// Writes `count` cells of a link, and returns the ids of their circuits.
+    /// Writes `count` cells and returns the ids of their circuits.
     fn write(link: &mut TransitLink, count: u64) -> Vec<u32> {
         (0..count)
             .map(|_| {
@@ -319,7 +320,7 @@ mod tests {
             .collect()
     }
 
-    /// The cells that have arrived, of an honest relay.
+    /// The number of arrived cells; fails if there are more than were sent.
     fn look(link: &mut TransitLink) -> u64 {
         link.look().expect("no more than was sent")
     }

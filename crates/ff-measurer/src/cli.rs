@@ -89,7 +89,7 @@ pub fn run(cli: &Cli) -> Result<ExitCode> {
     }
 }
 
-/// Carries `bench` out.
+/// Carries out `bench`.
 fn run_bench(options: &Bench) -> Result<ExitCode> {
     let bench_options = BenchOptions {
         sockets: options.sockets,
@@ -107,7 +107,7 @@ fn run_bench(options: &Bench) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The records for people.
+/// The records as a table.
 fn table(records: &[Record]) -> String {
     let mut text = String::from("cells/record               Gbit/s per core   CPU s per GB\n");
     for record in records {

@@ -16,21 +16,21 @@ use crate::secret_file;
 use crate::service::admission::AdmissionLimits;
 use crate::service::server::{Coordinator, Settings};
 
-/// A config as it stands in the file.
+/// The content of a config file.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
-    /// Where coordinators reach this host.
+    /// The address at which coordinators reach this host.
     pub listen: SocketAddr,
     /// The file of the host's key, as [`secret_file::locate`] finds it from the config's directory.
     pub key: PathBuf,
-    /// The processor cores to measure with; all if there are none.
+    /// The processor cores to measure with; empty for all.
     #[serde(default)]
     pub cores: Vec<usize>,
     /// The operator's limits.
     #[serde(default)]
     limits: LimitsTable,
-    /// The coordinators that may give work.
+    /// The coordinators that may request measurements.
     #[serde(default, rename = "coordinator")]
     coordinators: Vec<CoordinatorTable>,
 }
@@ -38,17 +38,17 @@ pub struct Config {
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct LimitsTable {
-    /// How fast all measurements together may send.
+    /// The highest rate of all measurements together.
     #[serde(default, deserialize_with = "parsed")]
     rate: Option<BytesPerSec>,
-    /// How many relays at once.
+    /// The largest number of relays at once.
     relays_at_once: Option<u16>,
-    /// How many links at once.
+    /// The largest number of links at once.
     links: Option<u32>,
-    /// When measurements may begin.
+    /// The hours in which measurements may begin.
     #[serde(default, deserialize_with = "parsed")]
     hours: Option<crate::service::admission::Hours>,
-    /// Whether relays may be at addresses that are not public.
+    /// Whether relays may have addresses that are not public.
     #[serde(default)]
     private_targets: bool,
 }
@@ -56,12 +56,12 @@ struct LimitsTable {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct CoordinatorTable {
-    /// How the operator calls it.
+    /// The operator's name for it.
     name: String,
     identity: String,
 }
 
-/// Reads what stands in the file as text.
+/// Parses a value from its text.
 fn parsed<'de, D: Deserializer<'de>, T>(deserializer: D) -> Result<Option<T>, D::Error>
 where
     T: std::str::FromStr,
@@ -75,7 +75,7 @@ impl Config {
     /// Reads a config.
     ///
     /// # Errors
-    /// Naming the file, the line and what is wrong with it.
+    /// Names the file, the line and the problem.
     pub fn load(path: &Path) -> Result<Self> {
         let text = std::fs::read_to_string(path);
         let text = text.with_context(|| format!("Failed to read {}", path.display()))?;
@@ -88,11 +88,11 @@ impl Config {
         Ok(config)
     }
 
-    /// What may change while the service runs.
+    /// The settings that may change while the service runs.
     ///
     /// # Errors
-    /// When the port is random, a coordinator has an invalid key or no name, two share either, or a
-    /// limit allows nothing.
+    /// When the port is random, a coordinator has an invalid key or no name, two coordinators have
+    /// the same name or key, or a limit is 0.
     pub fn settings(&self) -> Result<Settings> {
         if self.listen.port() == 0 && !self.listen.ip().is_loopback() {
             bail!(
@@ -126,16 +126,16 @@ impl Config {
     }
 }
 
-/// Why a config cannot be read, in one sentence: the file, the line, and what is invalid or
-/// missing.
+/// Why a config cannot be read, in one sentence: the file, the line, and the invalid or missing
+/// value.
 #[must_use]
 pub fn not_readable(path: &Path, text: &str, error: &toml::de::Error) -> anyhow::Error {
     let (file, message) = (path.display(), error.message().replace('\n', " "));
     let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
     let line = before.matches('\n').count();
     let missing = message.strip_prefix("missing field `").and_then(|rest| rest.strip_suffix('`'));
-    // What is missing in a table is reported at the table's first line, and what the file lacks at
-    // the file's.
+    // A key that is missing in a table is reported at the table's first line, and one that is
+    // missing in the file at the file's.
     let table = text.lines().nth(line).map(str::trim).filter(|line| line.starts_with('['));
     let number = line + 1;
     match (missing, table) {
@@ -149,12 +149,12 @@ pub fn not_readable(path: &Path, text: &str, error: &toml::de::Error) -> anyhow:
     }
 }
 
-/// Whether the address at which a service of this host is to listen is free. If not, something
-/// already listens there, perhaps the service itself. `name` is the key of the address in the
-/// config.
+/// Whether the address at which a service of this host will listen is free. If not, another socket
+/// listens there, perhaps the service itself. `name` is the address's key in the config.
 ///
 /// # Errors
-/// When this host cannot listen there: it does not have the address, or the port needs more rights.
+/// When this host cannot listen there: the address is not its own, or the port needs more
+/// privileges.
 pub fn is_free(name: &str, addr: SocketAddr) -> Result<bool> {
     match TcpListener::bind(addr) {
         Ok(_) => Ok(true),
@@ -167,14 +167,14 @@ pub fn is_free(name: &str, addr: SocketAddr) -> Result<bool> {
     }
 }
 
-/// A number of things, as `1 measurer` or `2 measurers`.
+/// A number with its noun, as `1 measurer` or `2 measurers`.
 #[must_use]
 pub fn count(number: usize, thing: &str) -> String {
     format!("{number} {thing}{}", if number == 1 { "" } else { "s" })
 }
 
-/// Checks the names and identities of a config's tables of one kind: each is there and unique,
-/// because metrics and commands tell the tables apart by them.
+/// Checks the names and identities of a config's tables of one kind: each exists and is unique,
+/// because metrics and commands identify the tables by them.
 ///
 /// # Errors
 /// A sentence that names the table.
@@ -240,7 +240,7 @@ private_targets = false
 mod tests {
     use super::*;
 
-    /// Reads this text as a config.
+    /// Parses this text as a config.
     fn load(text: &str) -> Result<Config, String> {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("measurer.toml");

@@ -8,10 +8,10 @@ use anyhow::{Context, Result};
 
 use crate::logging::is_journal;
 
-/// Writes to standard output. A closed pipe, as `head` leaves it, is not an error.
+/// Writes to standard output. A closed pipe, as with `head`, is not an error.
 ///
 /// # Errors
-/// When standard output cannot be written to for another reason, as on a full disk.
+/// When standard output cannot be written to for another reason, such as a full disk.
 pub fn print(text: &str) -> Result<()> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
@@ -22,9 +22,9 @@ pub fn print(text: &str) -> Result<()> {
     }
 }
 
-/// Tells the user something on standard error.
+/// Writes a message to standard error.
 pub fn note(text: &str) {
-    // A closed standard error is not a reason to stop.
+    // A closed standard error does not stop the program.
     drop(writeln!(io::stderr(), "{text}"));
 }
 

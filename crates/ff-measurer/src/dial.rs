@@ -1,8 +1,8 @@
-//! Connects to `HOST:PORT` whose name may have several addresses, as in RFC 8305.
+//! Connects to `HOST:PORT`, trying all addresses of the name, as in RFC 8305.
 //!
-//! Address families alternate. The next attempt begins when one has failed or has lasted for 250
-//! ms; the first connection is used. So a dead address, or one where nobody listens, costs little
-//! time. Each attempt has a time limit.
+//! Address families alternate. The next attempt starts when one has failed or has lasted for 250
+//! ms; the first connection is used. So a dead address costs little time. Each attempt has a time
+//! limit.
 
 use std::io;
 use std::net::SocketAddr;
@@ -17,9 +17,9 @@ use tokio::time::timeout;
 
 /// How long an attempt lasts before the next one begins (RFC 8305, section 5).
 const NEXT_AFTER: Duration = Duration::from_millis(250);
-/// How long it may take to look up a name.
+/// Time limit for looking up a name.
 const LOOKUP_TIMEOUT: Duration = Duration::from_secs(5);
-/// Addresses of a name that are tried.
+/// The largest number of a name's addresses that are tried.
 const MAX_ADDRESSES: usize = 16;
 
 /// Why a connection failed.
@@ -30,10 +30,10 @@ pub enum DialError {
     Lookup {
         /// The address that was looked up.
         address: String,
-        /// Why it has no address. It is not a source, because the text contains it.
+        /// Why the lookup failed. It is not a source, because the text contains it.
         error: io::Error,
     },
-    /// No address accepts a connection; each has its reason.
+    /// No address accepts a connection; each with its reason.
     #[error("cannot connect to {}", reasons(.0))]
     Connect(Vec<(SocketAddr, io::Error)>),
     /// This host cannot make connections.
@@ -42,7 +42,7 @@ pub enum DialError {
 }
 
 impl From<DialError> for io::Error {
-    /// An error of the kind that all addresses failed with, if it is one kind.
+    /// An error of the kind with which all addresses failed, if they agree.
     fn from(error: DialError) -> Self {
         let kind = match &error {
             DialError::Lookup { error, .. } | DialError::Host(error) => error.kind(),
@@ -57,7 +57,7 @@ impl From<DialError> for io::Error {
     }
 }
 
-/// Looks up the addresses of `HOST:PORT`, at least one, in the order in which they are to be tried.
+/// Looks up the addresses of `HOST:PORT`, at least one, in the order to try them.
 ///
 /// # Errors
 /// [`DialError::Lookup`].
@@ -80,7 +80,7 @@ pub async fn connect(addresses: &[SocketAddr], each: Duration) -> Result<TcpStre
     first(addresses, each, TcpStream::connect).await
 }
 
-/// Connects to `HOST:PORT`, blocking the thread. The lookup of the name has a time limit, too.
+/// Connects to `HOST:PORT`, blocking the thread. The lookup of the name also has a time limit.
 ///
 /// # Errors
 /// [`DialError`].
@@ -95,15 +95,15 @@ pub fn connect_blocking(address: &str, each: Duration) -> Result<std::net::TcpSt
         runtime.shutdown_background();
         connected
     };
-    // The caller's thread may run tasks, and then it cannot wait for another runtime.
+    // The caller's thread may run a runtime already, and cannot wait for a second one.
     match thread::scope(|scope| scope.spawn(connecting).join()) {
         Ok(connected) => connected,
         Err(panic) => resume_unwind(panic),
     }
 }
 
-/// The first of these addresses to accept a connection, or the first one if none does. A single
-/// address is not tried.
+/// The first of these addresses to accept a connection, or the first address if none does. A single
+/// address is returned without a connection.
 pub async fn reachable(addresses: &[SocketAddr], each: Duration) -> Option<SocketAddr> {
     if addresses.len() > 1
         && let Ok(tcp) = connect(addresses, each).await
@@ -168,13 +168,13 @@ fn in_turn(found: impl Iterator<Item = SocketAddr>) -> Vec<SocketAddr> {
     turns
 }
 
-/// Something took too long.
+/// The error of a timeout.
 fn no_answer(after: Duration) -> io::Error {
     let text = format!("no answer within {} s", after.as_secs_f64());
     io::Error::new(io::ErrorKind::TimedOut, text)
 }
 
-/// Addresses with the reason of each.
+/// Addresses with their reasons.
 fn reasons(failed: &[(SocketAddr, io::Error)]) -> String {
     let all: Vec<_> = failed.iter().map(|(address, error)| format!("{address}: {error}")).collect();
     all.join("; ")
@@ -235,7 +235,7 @@ mod tests {
             }
         };
         assert_eq!(first(&all, NEVER, connect).await.expect("the last one"), all[2]);
-        // None does, and each has its bound.
+        // None succeeds, and each has its time limit.
         let error = first(&all[..2], Duration::from_millis(1), connect).await.expect_err("none");
         let DialError::Connect(failed) = &error else { panic!("{error}") };
         assert_eq!(failed.len(), 2);

@@ -1,5 +1,5 @@
-//! Measures measurers: all of them exchange UDP with all others at once, and what a host's network
-//! carries is the median second of the lesser of what it sent and received (paper §4.2).
+//! Measures the networks of measurers: all exchange UDP with all others at once. A host's capacity
+//! is the median second of the lesser of the sent and received bytes (paper §4.2).
 //!
 //! ```text
 //!   ExchangeBind ─▶ Exchange::bind ─▶ bound(): ports, buffers       the coordinator tells all of all
@@ -7,16 +7,16 @@
 //!   all hosts' HostSeconds ─▶ capacity() ─▶ Capacity                at the coordinator
 //! ```
 //!
-//! `host.rs` is all of it without sockets: who may be sent data (`host.rs`), how fast (`pace.rs`),
-//! what of it came (`receipt.rs`), in which datagrams (`packet.rs`). `driver.rs` moves datagrams.
+//! The parts without sockets: permission to send (`host.rs`), the rate (`pace.rs`), proof of
+//! arrival (`receipt.rs`) and the format of datagrams (`packet.rs`). `driver.rs` has the sockets.
 //!
-//! An exchange floods nobody: data goes only to a host that has shown by the session's key, with a number
-//! that it could only have from us, that it wants it; and that it gets it, with numbers that it could only
-//! have from the data, within the last second. Whatever happens, it ends at its deadline, and when
-//! [`RunningExchange`] is dropped.
+//! An exchange cannot be used to flood other hosts. Data goes only to a host that has proven within
+//! the last second, by the session's key, that it wants the data, with a number that it can only
+//! have from us; and that it receives the data, with numbers from the data. It ends at its
+//! deadline, and when [`RunningExchange`] is dropped.
 //!
-//! Bytes are those of UDP's payload. The packets' content is random and the same in each: a network
-//! that compresses across packets is measured as faster than it is.
+//! Bytes are those of UDP's payload. All packets have the same random content: a network that
+//! compresses across packets is measured as faster than it is.
 
 mod capacity;
 mod driver;

@@ -1,4 +1,4 @@
-//! Why the hot path gives a link up.
+//! Why the hot path gives up a link.
 
 use std::io;
 
@@ -7,10 +7,10 @@ use ff_proto::session::SessionFailure;
 use crate::link::record::RecordError;
 use crate::order::LinkFailure;
 
-/// How a link ended.
+/// Why a link ended.
 #[derive(Debug)]
 pub(crate) enum Fault {
-    /// This link is of no further use.
+    /// This link cannot be used any more.
     Link(LinkFailure),
     /// The measurement has failed.
     Session(SessionFailure),

@@ -1,4 +1,5 @@
-//! The key file of a host, its only identity to others: 32 bytes in base64 in a [`secret_file`].
+//! The key file of a host, with its only identity for other hosts: 32 bytes in base64 in a
+//! [`secret_file`].
 
 use std::fs;
 use std::io::Write;
@@ -13,14 +14,14 @@ use zeroize::Zeroizing;
 
 use crate::secret_file;
 
-/// Bytes of the longest file that can hold a key.
+/// Size of the longest key file, in bytes.
 const MAX_BYTES: u64 = 128;
 
-/// Reads the key, or makes the file with a fresh one.
+/// Reads the key, or makes the file with a new one.
 ///
 /// # Errors
-/// Naming the file: when it cannot be read or made, when others may read or replace it, or when it
-/// holds no key.
+/// Names the file: when it cannot be read or made, when others can read or replace it, or when it
+/// has no valid key.
 pub fn load_or_make(path: &Path) -> Result<SigningKey> {
     match fs::exists(path) {
         Ok(false) => make(path),
@@ -31,7 +32,7 @@ pub fn load_or_make(path: &Path) -> Result<SigningKey> {
 /// Reads the key.
 ///
 /// # Errors
-/// As [`load_or_make`], and when the file does not exist.
+/// Those of [`load_or_make`], and when the file does not exist.
 pub fn load(path: &Path) -> Result<SigningKey> {
     if matches!(fs::exists(path), Ok(false)) {
         bail!("the key {} does not exist; make it with the command init", path.display());
@@ -45,16 +46,16 @@ pub fn load(path: &Path) -> Result<SigningKey> {
     }
 }
 
-/// A host's identity as others write it down: its public key in base64.
+/// A host's identity as text: its public key in base64.
 #[must_use]
 pub fn identity_text(id: &Ed25519Id) -> String {
     Base64Unpadded::encode_string(&id.0)
 }
 
-/// Reads an identity.
+/// Parses an identity.
 ///
 /// # Errors
-/// A text that says what one looks like.
+/// A text that describes the format.
 pub fn parse_identity(text: &str) -> std::result::Result<Ed25519Id, String> {
     let bytes = Base64Unpadded::decode_vec(text.trim().trim_end_matches('='));
     match bytes.as_deref().map(<[u8; 32]>::try_from) {
@@ -63,18 +64,18 @@ pub fn parse_identity(text: &str) -> std::result::Result<Ed25519Id, String> {
     }
 }
 
-/// A key as it stands in its file.
+/// A key as the text of its file.
 #[must_use]
 pub fn secret_text(key: &SigningKey) -> Zeroizing<String> {
     Zeroizing::new(format!("{}\n", Base64Unpadded::encode_string(key.as_bytes())))
 }
 
-/// Makes the file with a fresh key.
+/// Makes the file with a new key.
 fn make(path: &Path) -> Result<SigningKey> {
     let failed = || format!("Failed to make {}", path.display());
     let bytes = Zeroizing::new(rand::random::<[u8; 32]>());
     let text = secret_text(&SigningKey::from_bytes(&bytes));
-    // A temporary file is its owner's only; under its name it is there as a whole or not at all.
+    // Only the owner can read a temporary file; it gets its name when it is complete.
     let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let mut file = NamedTempFile::new_in(dir).with_context(failed)?;
     file.write_all(text.as_bytes())
@@ -84,10 +85,10 @@ fn make(path: &Path) -> Result<SigningKey> {
     Ok(SigningKey::from_bytes(&bytes))
 }
 
-/// A key of 32 bytes in base64, with or without padding.
+/// Parses a key of 32 bytes in base64, with or without padding.
 ///
 /// # Errors
-/// A text for people.
+/// A text that describes the format.
 pub fn parse_key(text: &str) -> Result<[u8; 32], String> {
     let bytes = Base64Unpadded::decode_vec(text.trim().trim_end_matches('='));
     let bytes = bytes.ok().and_then(|bytes| bytes.try_into().ok());

@@ -1,9 +1,8 @@
 //! Links: Tor's TLS connections to relays, opened for measuring.
 //!
 //! [`handshake::open`] connects to a relay, does TLS and Tor's link handshake, checks that the
-//! relay is the expected one, and hands out a [`Link`]: a plain non-blocking socket and the two
-//! directions of TLS's record layer. From there on nothing stands between the traffic and the
-//! socket:
+//! relay is the expected one, and returns a [`Link`]: a plain non-blocking socket and the two
+//! directions of TLS's record layer. After that no other layer is between the cells and the socket:
 //!
 //! ```text
 //!            handshake::open                             after it
@@ -13,10 +12,10 @@
 //!                     stream.rs  handshake.rs              on tokio
 //! ```
 //!
-//! A sink accepts links as relays do ([`accept()`]), under a [`LinkIdentity`] of its own.
+//! A sink accepts links as relays do ([`accept()`]), with a [`LinkIdentity`] of its own.
 //!
-//! The measurer's generator uses the left-over parts of a [`Link`] directly; the coordinator,
-//! which exchanges a few cells a second, wraps it in a [`control::ControlLink`].
+//! The measurer uses the parts of a [`Link`] directly; the coordinator, which exchanges a few cells
+//! a second, wraps it in a [`control::ControlLink`].
 //!
 //! Limits: TLS 1.3 only, link protocols 4 and 5 only, and no key updates (see [`record`]).
 
@@ -49,29 +48,29 @@ pub use identity::{IdentityError, LinkIdentity};
 pub(crate) use tls::client_config;
 pub(crate) use tls::server_config;
 
-/// An open link: to a relay whose identity has been checked, or from somebody.
+/// An open link: to a relay whose identity has been checked, or accepted from any peer.
 ///
-/// Dropping it closes the socket. The bytes received so far come first: open `leftover_ciphertext`
-/// after `leftover_plaintext`, then read from `tcp`.
+/// Dropping it closes the socket. To read from it, first take `leftover_plaintext`, then decrypt
+/// `leftover_ciphertext`, then read from `tcp`.
 pub struct Link {
     /// The socket, non-blocking, with TCP_NODELAY set.
     pub tcp: TcpStream,
     /// Address of the relay.
     pub peer: SocketAddr,
-    /// Encrypts what we send.
+    /// Encrypts sent records.
     pub sealer: record::Sealer,
-    /// Decrypts what the relay sends.
+    /// Decrypts received records.
     pub opener: record::Opener,
-    /// Secret known to the two ends of this TLS connection only; see [`EXPORTER_LABEL`].
+    /// A secret known only to the two ends of this TLS connection; see [`EXPORTER_LABEL`].
     pub exporter: Zeroizing<[u8; EXPORTER_LEN]>,
-    /// Bytes read from the socket and not decrypted yet; may end within a record.
+    /// Bytes read from the socket and not yet decrypted; may end within a record.
     pub leftover_ciphertext: Vec<u8>,
-    /// Bytes decrypted already that came after the relay's NETINFO cell.
+    /// Decrypted bytes that came after the relay's NETINFO cell.
     pub leftover_plaintext: Vec<u8>,
-    /// The relay's Ed25519 identity, as expected and proven; `None` on an accepted link.
+    /// The relay's Ed25519 identity, which it has proven; `None` on an accepted link.
     pub ed_identity: Option<Ed25519Identity>,
-    /// The relay's RSA identity, which the Ed25519 identity does not vouch for; `None` on an
-    /// accepted link.
+    /// The relay's RSA identity, which the Ed25519 identity does not prove; `None` on an accepted
+    /// link.
     pub rsa_identity: Option<RsaIdentity>,
     /// The cipher suite of the TLS connection.
     pub suite: record::Suite,
@@ -80,7 +79,7 @@ pub struct Link {
 }
 
 impl Link {
-    /// The shortest round trip of a segment so far; `None` where the kernel does not tell.
+    /// The shortest round trip of a TCP segment so far; `None` if the kernel does not report it.
     #[must_use]
     pub fn round_trip(&self) -> Option<Duration> {
         let (local, peer) = self.ends().ok()?;
@@ -104,7 +103,7 @@ impl fmt::Debug for Link {
     }
 }
 
-/// How far a link had come.
+/// The stage of a link's setup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Stage {
@@ -126,11 +125,11 @@ impl fmt::Display for Stage {
     }
 }
 
-/// Why a link could not be opened. Every message names the peer and says what to look at.
+/// Why a link could not be opened. Every message names the peer and suggests a check.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LinkError {
-    /// Nothing listens there.
+    /// The connection was refused.
     #[error("{peer} refused the connection; is the relay running, and is this its ORPort?")]
     Refused {
         /// The address.
@@ -160,7 +159,7 @@ pub enum LinkError {
     Io {
         /// The address.
         peer: SocketAddr,
-        /// How far the link had come.
+        /// The stage of the link.
         stage: Stage,
         /// The system's error.
         source: io::Error,
@@ -174,7 +173,7 @@ pub enum LinkError {
     Closed {
         /// The address.
         peer: SocketAddr,
-        /// How far the link had come.
+        /// The stage of the link.
         stage: Stage,
     },
     /// The peer accepts connections but does not answer.
@@ -185,7 +184,7 @@ pub enum LinkError {
     HandshakeTimeout {
         /// The address.
         peer: SocketAddr,
-        /// How far the link had come.
+        /// The stage of the link.
         stage: Stage,
         /// The time limit.
         after: Duration,
@@ -206,7 +205,7 @@ pub enum LinkError {
     Tls {
         /// The address.
         peer: SocketAddr,
-        /// What rustls says.
+        /// rustls's error.
         source: rustls::Error,
     },
     /// The peer speaks TLS, but not Tor over it.
@@ -222,7 +221,7 @@ pub enum LinkError {
     TorHandshake {
         /// The address.
         peer: SocketAddr,
-        /// What tor-proto says.
+        /// tor-proto's error.
         source: Box<tor_proto::Error>,
     },
     /// Another relay answered.
@@ -233,10 +232,10 @@ pub enum LinkError {
         peer: SocketAddr,
         /// The identity asked for.
         expected: Ed25519Identity,
-        /// The identity the peer claims, if it claims one. It is not verified.
+        /// The identity that the peer claims, if any. It is not verified.
         found: Option<Ed25519Identity>,
     },
-    /// The peer shows the expected identity but cannot prove that the connection is its own.
+    /// The peer claims the expected identity but cannot prove that the connection is its own.
     #[error(
         "{peer} claims the expected identity but does not prove it; \
              somebody between here and the relay may be intercepting the connection"
@@ -244,7 +243,7 @@ pub enum LinkError {
     BadCertificates {
         /// The address.
         peer: SocketAddr,
-        /// What tor-proto says.
+        /// tor-proto's error.
         source: Box<tor_proto::Error>,
     },
     /// The relay's certificates are not valid now.
@@ -255,21 +254,21 @@ pub enum LinkError {
     CertificatesExpired {
         /// The address.
         peer: SocketAddr,
-        /// By how much.
+        /// The time since or until they are valid.
         expired_by: Duration,
     },
-    /// Something on this side; never seen in practice.
+    /// An error of this host; never seen in practice.
     #[error("cannot set up a link to {peer}: {detail}")]
     Setup {
         /// The address.
         peer: SocketAddr,
-        /// What it was.
+        /// The error as text.
         detail: String,
     },
 }
 
 impl LinkError {
-    /// A failure of this side.
+    /// An error of this host.
     fn setup(peer: SocketAddr, detail: impl ToString) -> Self {
         Self::Setup { peer, detail: detail.to_string() }
     }
@@ -296,7 +295,7 @@ impl LinkError {
     }
 }
 
-/// The part of [`LinkError::WrongIdentity`]'s message that says who answered.
+/// The part of [`LinkError::WrongIdentity`]'s message that names the peer's identity.
 fn found_text(found: &Option<Ed25519Identity>) -> String {
     found.map_or_else(
         || " (it shows no Ed25519 identity at all)".into(),

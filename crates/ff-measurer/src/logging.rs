@@ -1,7 +1,7 @@
-//! Sets up logging: what is logged, and in which format.
+//! Sets up logging: its level and its format.
 //!
 //! Lines have colours on a terminal, and none in files and pipes. systemd's journal adds time
-//! stamps, and takes a line's priority from a prefix (sd-daemon(3)).
+//! stamps, and reads a line's priority from a prefix (sd-daemon(3)).
 
 use std::fmt;
 use std::fs::File;
@@ -23,7 +23,7 @@ pub fn init_logging(verbose: u8) {
     start(verbose, false);
 }
 
-/// The same for a measurer's service, which logs each measurement by default.
+/// The same for a measurer's service, which also logs measurements by default.
 pub fn init_service_logging(verbose: u8) {
     start(verbose, true);
 }
@@ -42,8 +42,7 @@ fn start(verbose: u8, is_service: bool) {
 /// The default filter.
 const fn filter(verbose: u8, is_service: bool) -> &'static str {
     match (verbose, is_service) {
-        // Arti's client warns of small networks, and of circuits for clients, of which there are
-        // none here.
+        // Arti's client warns of small networks, and of client circuits, which are not used here.
         (0, false) => "warn,tor_circmgr=error,tor_guardmgr=error,tor_netdir=error",
         (0, true) => "warn,ff_measurer=info",
         (1, _) => "info",
@@ -93,7 +92,7 @@ where
     }
 }
 
-/// A text whose lines have the priority of a level, as syslog(3) numbers them.
+/// A text whose lines have the priority of a level, numbered as in syslog(3).
 pub(crate) fn prefixed(text: &str, level: &Level) -> String {
     let priority = match *level {
         Level::ERROR => 3,

@@ -1,4 +1,4 @@
-//! One measurer: opens its links, shares them out to its workers, and joins what they report.
+//! One measurement: opens its links, divides them among its workers, and joins their reports.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,18 +21,19 @@ use crate::socket::EchoSocket;
 use crate::tcp::TcpWatch;
 use crate::worker::{Command, Setup, Worker, WorkerEvent, poll_with_waker};
 
-/// Handshakes under way at once. More only make each of them slower, and look like an attack.
+/// The largest number of concurrent handshakes. More would only make each slower, and look like an
+/// attack.
 pub(crate) const CONCURRENT_HANDSHAKES: usize = 32;
 
 /// The events of a measurer.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum MeasurerEvent {
-    /// A second is full on all workers; the numbers are their sums.
+    /// A second that all workers have completed, with the sums of their counts.
     Second(SecondReport),
-    /// The measurement is over.
+    /// The measurement has ended.
     Done(Box<WorkerTotals>),
-    /// It has failed, and every worker has been stopped.
+    /// The measurement has failed, and all workers have been stopped.
     Failed(MeasurerError),
 }
 
@@ -42,37 +43,36 @@ pub enum MeasurerEvent {
 #[derive(Debug)]
 pub struct Measurer {
     workers: Vec<WorkerHandle>,
-    /// The workers' events, with the worker's index.
+    /// The workers' events, each with the worker's index.
     events: UnboundedReceiver<WorkerEvent>,
-    /// Seconds that not all workers have reported, and how many have.
+    /// Seconds that not all workers have reported, with the number that have.
     seconds: BTreeMap<u16, (usize, SecondReport)>,
-    /// What finished workers did, and how many have finished.
+    /// The totals of finished workers, and their number.
     totals: (usize, Option<Box<WorkerTotals>>),
-    /// Links that were opened.
+    /// The number of links that were opened.
     opened: u16,
-    /// Those of them that are left.
+    /// Of these, the links that are left.
     alive: u16,
-    /// Whether none of them may break.
+    /// Whether the loss of any link is a failure.
     needs_all: bool,
-    /// The kernel's knowledge of them.
+    /// The kernel's data about the links.
     tcp: TcpWatch,
 }
 
-/// One worker's thread.
+/// A worker's thread.
 #[derive(Debug)]
 struct WorkerHandle {
-    /// Where commands go.
     commands: mpsc::Sender<Command>,
-    /// Makes it look.
+    /// Wakes the worker.
     waker: Arc<Waker>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl WorkerHandle {
-    /// Gives a command; a worker that is gone needs none.
+    /// Sends a command; a worker that has ended needs none.
     fn tell(&self, command: Command) {
         if self.commands.send(command).is_ok() {
-            // A wake-up fails only when the poll is gone, and then the worker is.
+            // Waking fails only if the poll has been dropped, and then the worker has ended.
             let _ = self.waker.wake();
         }
     }
@@ -85,7 +85,7 @@ impl Drop for Measurer {
         }
         for worker in &mut self.workers {
             if let Some(thread) = worker.thread.take() {
-                // A worker's panic has been printed; there is nobody left to tell.
+                // The worker's panic message has been printed already.
                 let _ = thread.join();
             }
         }
@@ -93,21 +93,21 @@ impl Drop for Measurer {
 }
 
 impl Measurer {
-    /// Opens the links and their circuits; to be called on a tokio runtime.
+    /// Opens the links and their circuits; must be called on a tokio runtime.
     ///
     /// # Errors
-    /// [`MeasurerError`]: when fewer than half of the links open, when the target refuses or
-    /// breaks the protocol, or when this machine fails.
+    /// [`MeasurerError`]: when fewer than half of the links open, when the target refuses or breaks
+    /// the protocol, or when an operation of this host fails.
     pub async fn prepare(order: &Order) -> Result<Self, MeasurerError> {
         let (links, failure) = open_links(order).await;
         Self::with_links(order, links, failure).await
     }
 
-    /// Takes over links that are open already, of as many as the order asks for, and opens their
-    /// circuits. `failure` is why the others are not.
+    /// Takes over open links, of as many as the order asks for, and opens their circuits. `failure`
+    /// is the reason why the other links did not open.
     ///
     /// # Errors
-    /// As [`prepare`](Self::prepare).
+    /// Those of [`prepare`](Self::prepare).
     pub async fn with_links(
         order: &Order,
         links: Vec<Link>,
@@ -119,11 +119,11 @@ impl Measurer {
         Self::over(&order.into(), links, tcp, failure, false, adopt).await
     }
 
-    /// Takes over links whose circuits go through the relay; to be called on a tokio runtime.
+    /// Takes over links whose circuits go through the relay; must be called on a tokio runtime.
     ///
     /// # Errors
-    /// As [`prepare`](Self::prepare), but it takes all of them: a relay that ends circuits has had
-    /// enough, and the other end would wait in vain.
+    /// Those of [`prepare`](Self::prepare), but all links must open: a relay that closes circuits
+    /// is overloaded, and the other end would wait for their cells.
     pub(crate) async fn in_transit(
         flow: &Flow,
         links: Vec<(Link, TransitLink)>,
@@ -137,7 +137,7 @@ impl Measurer {
         Self::over(flow, links, tcp, None, true, adopt).await
     }
 
-    /// Shares links out to workers, which adopt them.
+    /// Divides links among workers.
     async fn over<L: Send + 'static>(
         flow: &Flow,
         links: Vec<L>,
@@ -164,7 +164,7 @@ impl Measurer {
             .iter()
             .zip(shares)
             .map(|(core, links)| {
-                // By links, so that a worker with fewer of them is not allotted rate in vain.
+                // By the number of links, so that a worker with fewer links gets less of the rate.
                 let share = links.len() as f64 / link_count;
                 let rate = flow.rate.map(|rate| rate.scale(share));
                 let (poll, waker) = poll_with_waker().map_err(host("poll cannot be set up"))?;
@@ -175,7 +175,7 @@ impl Measurer {
                 Ok(WorkerHandle { commands, waker, thread: Some(thread) })
             })
             .collect::<Result<Vec<_>, MeasurerError>>()?;
-        // From here on the channel ends when the last worker does.
+        // From now on the channel ends when the last worker does.
         drop(sender);
         let mut measurer = Self {
             workers,
@@ -222,20 +222,20 @@ impl Measurer {
         enough(usize::from(self.alive), asked, &mut failure)
     }
 
-    /// Links that are open.
+    /// The number of links that were opened.
     #[must_use]
     pub fn opened(&self) -> u16 {
         self.opened
     }
 
-    /// Starts the sending at a moment, which may lie ahead so that a team starts together.
+    /// Starts sending at this time, which may be in the future so that a team starts together.
     pub fn start(&self, at: Instant) {
         for worker in &self.workers {
             worker.tell(Command::Start(at));
         }
     }
 
-    /// The next report; cancel-safe. After `Done` or `Failed` there is none.
+    /// The next event; cancel-safe. There is none after `Done` or `Failed`.
     pub async fn next_event(&mut self) -> MeasurerEvent {
         loop {
             let event = match self.events.recv().await {
@@ -259,8 +259,8 @@ impl Measurer {
         }
     }
 
-    /// Counts a link that broke; with fewer than half of them, or if all are needed, the
-    /// measurement has failed.
+    /// Counts a lost link; if fewer than half are left, or if all are needed, the measurement has
+    /// failed.
     fn lose_link(&mut self, failure: LinkFailure) -> Option<MeasurerEvent> {
         self.alive = self.alive.saturating_sub(1);
         let (alive, opened) = (self.alive, self.opened);
@@ -282,7 +282,7 @@ impl Measurer {
         sum.sockets_alive += report.sockets_alive;
         sum.window_limited &= report.window_limited;
         sum.is_starting |= report.is_starting;
-        // The slowest worker's round trips and the busiest one's idleness are what matters.
+        // For round trips the slowest worker counts, for idleness the busiest.
         for (sum, worker) in [
             (&mut sum.round_trip_p50_micros, report.round_trip_p50_micros),
             (&mut sum.round_trip_p90_micros, report.round_trip_p90_micros),
@@ -299,7 +299,7 @@ impl Measurer {
         Some(MeasurerEvent::Second(SecondReport { tcp: self.tcp.look(), ..sum }))
     }
 
-    /// Adds a worker's totals; returns them once all workers are done.
+    /// Adds a worker's totals; returns the sum once all workers have ended.
     fn join_totals(&mut self, totals: Box<WorkerTotals>) -> Option<MeasurerEvent> {
         let (count, sum) = &mut self.totals;
         *count += 1;
@@ -323,19 +323,19 @@ fn watch<'a>(links: impl Iterator<Item = &'a Link>) -> TcpWatch {
     TcpWatch::new(links.filter_map(|link| link.ends().ok()))
 }
 
-/// The public half of a measurer's key, as MEAS_PARAMS names it.
+/// A measurer's public key, as in MEAS_PARAMS.
 #[must_use]
 pub fn measurer_id(key: &ed25519_dalek::SigningKey) -> Ed25519Id {
     Ed25519Id(key.verifying_key().to_bytes())
 }
 
-/// A worker ended without a word: it panicked.
+/// The error of a worker that ended without an event: it panicked.
 fn worker_gone() -> MeasurerError {
     let source = std::io::Error::other("a worker thread ended unexpectedly");
     MeasurerError::Host { what: "a worker is gone", source }
 }
 
-/// Whether at least half of the links are there.
+/// Whether at least half of the links are open.
 fn enough(
     opened: usize,
     asked: u16,
@@ -349,17 +349,17 @@ fn enough(
     Err(MeasurerError::TooFewLinks { opened, asked, source })
 }
 
-/// How many workers these links and the rate can use: one a link, and with a rate one for each 20
-/// records a second, because workers send whole records.
+/// The number of workers that these links and the rate can use: one per link, and with a rate one
+/// for each 20 records per second, because workers send whole records.
 fn useful_workers(flow: &Flow, links: usize) -> usize {
     let record_bytes = Cells(flow.cells_per_record as u64).bytes();
     let by_rate = flow.rate.map_or(u64::MAX, |rate| rate.get() / (20 * record_bytes));
     links.min(usize::try_from(by_rate).unwrap_or(usize::MAX)).max(1)
 }
 
-/// Opens the links, some at a time; returns those that opened and why the last other did not.
+/// Opens the links, some at a time; returns them, and the last reason why a link did not open.
 ///
-/// It ends early when too many have failed, or one for a reason that no repetition mends.
+/// It ends early when too many have failed, or one for a permanent reason.
 async fn open_links(order: &Order) -> (Vec<Link>, Option<LinkFailure>) {
     let places = Arc::new(Semaphore::new(CONCURRENT_HANDSHAKES));
     let mut tasks = JoinSet::new();
@@ -387,7 +387,7 @@ async fn open_links(order: &Order) -> (Vec<Link>, Option<LinkFailure>) {
     (links, failure)
 }
 
-/// Whether another attempt would end the same.
+/// Whether another attempt would fail in the same way.
 fn is_permanent(error: &LinkError) -> bool {
     matches!(
         error,
@@ -398,12 +398,12 @@ fn is_permanent(error: &LinkError) -> bool {
     )
 }
 
-/// An error of this machine's.
+/// An error of this host.
 fn host(what: &'static str) -> impl Fn(std::io::Error) -> MeasurerError {
     move |source| MeasurerError::Host { what, source }
 }
 
-/// Starts a worker's thread, on which it adopts its links.
+/// Starts a worker's thread, which takes over its links.
 fn spawn<L: Send + 'static>(
     setup: Setup,
     flow: &Flow,
@@ -424,7 +424,7 @@ fn spawn<L: Send + 'static>(
     thread.spawn(worker).map_err(host("a thread cannot be started"))
 }
 
-/// Pins the thread; a core that is not there is worth a warning and nothing more.
+/// Pins the thread; if that core does not exist, only warns.
 fn pin(core: Option<usize>) {
     if let Some(id) = core
         && !core_affinity::set_for_current(core_affinity::CoreId { id })
@@ -452,14 +452,14 @@ fn adopt(worker: &mut Worker, link: Link, order: &Order) {
     });
 }
 
-/// How long a team should wait between telling all measurers to start and the start itself.
+/// How long before the start a team's measurers should be told to start.
 pub const START_LEAD: Duration = Duration::from_millis(50);
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// A measurer of two workers without threads, and where their events go.
+    /// A measurer of two workers without threads, and the channel of their events.
     fn two_workers() -> (Measurer, tokio::sync::mpsc::UnboundedSender<WorkerEvent>) {
         let (sender, events) = unbounded_channel();
         let worker = |_| {

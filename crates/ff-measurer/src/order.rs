@@ -1,4 +1,4 @@
-//! What a measurer is asked to do, and what it reports.
+//! A measurer's order, its reports and its errors.
 
 mod kind;
 
@@ -19,36 +19,36 @@ use crate::tcp::TcpSecond;
 pub struct Order {
     /// The measurement.
     pub measurement: MeasurementId,
-    /// The relay.
+    /// The relay to measure.
     pub target: TargetAddr,
-    /// The measurer's key, which the coordinator has announced.
+    /// The measurer's key, which the coordinator has announced to the relay.
     pub key: SigningKey,
-    /// This measurer's share of the sockets.
+    /// The number of links of this measurer.
     pub sockets: u16,
-    /// This measurer's share of the rate; `None` for as fast as it goes.
+    /// The rate of this measurer; `None` for no limit.
     pub rate: Option<BytesPerSec>,
-    /// How long to send.
+    /// How long cells are sent.
     pub duration: Duration,
     /// Cells per TLS record, 1 to 31.
     pub cells_per_record: usize,
     /// The cipher of the measurement circuits, which the relay has granted.
     pub crypto: CryptoKind,
-    /// With which probability a cell is checked at least.
+    /// The least probability with which a cell is checked.
     pub check_probability: f64,
     /// The processor cores to run on, one thread each; empty for one thread, not pinned.
     pub cores: Vec<usize>,
-    /// How to open links.
+    /// Options for opening links.
     pub link: LinkOptions,
 }
 
-/// How cells flow over a measurer's links, whatever the other end does with them.
+/// How cells are sent over a measurer's links, independent of the other end.
 #[derive(Clone, Debug)]
 pub(crate) struct Flow {
-    /// Links, as many as are wanted.
+    /// The number of wanted links.
     pub(crate) sockets: u16,
-    /// The rate; `None` for as fast as it goes.
+    /// The rate; `None` for no limit.
     pub(crate) rate: Option<BytesPerSec>,
-    /// How long to send.
+    /// How long cells are sent.
     pub(crate) duration: Duration,
     /// Cells per TLS record, 1 to 31.
     pub(crate) cells_per_record: usize,
@@ -63,66 +63,66 @@ impl From<&Order> for Flow {
     }
 }
 
-/// One second of one worker thread, or of all of a measurer.
+/// One second of one worker, or of all workers of a measurer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SecondReport {
-    /// Seconds since the start.
+    /// The number of the second, from 0.
     pub second: u16,
-    /// Cells sent in it.
+    /// Cells sent in this second.
     pub sent_cells: u64,
-    /// Cells that came back in it.
+    /// Cells that came back in this second.
     pub echoed_cells: u64,
-    /// Checked cells among these.
+    /// Of these, the checked ones.
     pub checked_cells: u64,
-    /// Median round trip of the cells that were timed in microseconds; 0 when none was.
+    /// Median round trip of the timed cells, in microseconds; 0 if none was timed.
     pub round_trip_p50_micros: u64,
-    /// The 90th percentile of them.
+    /// Their 90th percentile, in microseconds.
     pub round_trip_p90_micros: u64,
-    /// The 99th percentile of them.
+    /// Their 99th percentile, in microseconds.
     pub round_trip_p99_micros: u64,
-    /// CPU time of the thread in it, in microseconds.
+    /// CPU time of the thread in this second, in microseconds.
     pub cpu_micros: u64,
-    /// How long the thread waited for the target in it, or let echoes gather, in microseconds.
+    /// How long the thread waited for the target or napped in this second, in microseconds.
     pub idle_micros: u64,
-    /// Links alive at its end.
+    /// Links alive at the end of the second.
     pub sockets_alive: u16,
-    /// Whether every link in it was held back by the greatest window.
+    /// Whether the largest window limited every link in this second.
     pub window_limited: bool,
-    /// Whether at its end the target's rate was still being looked for.
+    /// Whether at its end the start-up had not ended: the target's rate was not yet known.
     pub is_starting: bool,
-    /// What TCP says of its links.
+    /// TCP's data about its links.
     pub tcp: TcpSecond,
 }
 
-/// What a worker did over the whole measurement.
+/// A worker's totals of the whole measurement.
 #[derive(Clone, Debug)]
 pub struct WorkerTotals {
     /// Cells sent, also those after the last full second.
     pub sent_cells: u64,
     /// Cells that came back.
     pub echoed_cells: u64,
-    /// Checked cells among these.
+    /// Of these, the checked ones.
     pub checked_cells: u64,
-    /// Round trips of the cells that were timed, in microseconds.
+    /// Round trips of the timed cells, in microseconds.
     pub round_trip_micros: Histogram<u64>,
-    /// CPU time of the thread in microseconds, with the opening of the circuits.
+    /// CPU time of the thread in microseconds, including the opening of the circuits.
     pub cpu_micros: u64,
-    /// The most bytes of our own memory that one link took; the kernel's buffers are not in it.
+    /// The largest memory of one link in bytes, without the kernel's buffers.
     pub held_bytes_per_socket: usize,
 }
 
-/// Why a measurer gave up.
+/// Why a measurer failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum MeasurerError {
-    /// Too few links could be opened; the reason is the last one's.
+    /// Too few links could be opened; the reason is the last failed link's.
     #[error("only {opened} of {asked} links could be opened, and half of them are needed")]
     TooFewLinks {
         /// Links that were opened.
         opened: u16,
-        /// Links that were wanted.
+        /// Links that were ordered.
         asked: u16,
-        /// Why the last of the others was not.
+        /// Why the last of the others did not open.
         source: Box<LinkFailure>,
     },
     /// Too many links broke.
@@ -130,25 +130,25 @@ pub enum MeasurerError {
     LinksLost {
         /// Links that are left.
         alive: u16,
-        /// Links there were.
+        /// Links that had been opened.
         opened: u16,
         /// Why the last of the others broke.
         source: Box<LinkFailure>,
     },
-    /// The target failed a check, refused or broke the protocol.
+    /// The target failed a check, refused, or broke the protocol.
     #[error(transparent)]
     Session(#[from] SessionFailure),
-    /// The measurer's own machine failed it.
+    /// An operation of this host failed.
     #[error("the measurer cannot work: {what}")]
     Host {
-        /// What failed.
+        /// The operation that failed.
         what: &'static str,
         /// The system's error.
         source: std::io::Error,
     },
 }
 
-/// Why one link is of no use.
+/// Why a link cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LinkFailure {
@@ -167,7 +167,7 @@ pub enum LinkFailure {
     /// The target ended the measurement.
     #[error("the target ended the measurement")]
     Ended,
-    /// Nothing came back over it while the others went on.
+    /// Nothing came back over it, while other links worked.
     #[error("the connection fell silent without an end")]
     Silent,
     /// One of its circuits through the relay did not open, or ended.

@@ -7,7 +7,7 @@ use hdrhistogram::Histogram;
 
 use crate::order::{SecondReport, WorkerTotals};
 
-/// The longest round trip told apart, in microseconds.
+/// The largest value of the histograms, in microseconds.
 const MAX_ROUND_TRIP_MICROS: u64 = 120_000_000;
 
 /// A histogram of round trips with two or three significant digits.
@@ -28,7 +28,7 @@ pub fn thread_cpu_time() -> Duration {
 pub(crate) struct Counters {
     /// The second being counted.
     pub(crate) now: SecondReport,
-    /// Everything before it.
+    /// The totals of earlier seconds.
     total: WorkerTotals,
     /// Round trips of the second being counted.
     round_trips_now: Histogram<u64>,
@@ -37,7 +37,7 @@ pub(crate) struct Counters {
 }
 
 impl Counters {
-    /// Counters at zero; to be made on the worker's own thread.
+    /// Counters at 0; must be made on the worker's own thread.
     pub(crate) fn new() -> Self {
         Self {
             now: SecondReport::default(),
@@ -59,7 +59,7 @@ impl Counters {
         self.total.echoed_cells + self.now.echoed_cells
     }
 
-    /// Notes how long cells have taken to come back.
+    /// Notes a round trip of timed cells.
     pub(crate) fn round_trip(&mut self, round_trip: Duration) {
         let micros = MonoTime::from(round_trip).micros();
         self.round_trips_now.saturating_record(micros);
@@ -87,12 +87,12 @@ impl Counters {
         report
     }
 
-    /// Notes the memory that a socket takes.
+    /// Notes the memory of a socket.
     pub(crate) fn socket_holds(&mut self, bytes: usize) {
         self.total.held_bytes_per_socket = bytes.max(self.total.held_bytes_per_socket);
     }
 
-    /// Ends the counting.
+    /// Ends counting and returns the totals.
     pub(crate) fn finish(mut self) -> WorkerTotals {
         self.end_second(0);
         self.total.cpu_micros = MonoTime::from(thread_cpu_time()).micros();

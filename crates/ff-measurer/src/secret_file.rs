@@ -1,4 +1,4 @@
-//! Files that hold secrets: finds them, and checks that no other user can read or replace them.
+//! Files with secrets: finds them, and checks that no other user can read or replace them.
 //!
 //! A secret must belong to this user or to root, and nobody else may read it or change it or a
 //! directory above it. Mode 0600 ensures this for the file. A service manager (systemd's
@@ -23,10 +23,10 @@ const CREDENTIALS_PREFIXES: [&str; 2] = ["$CREDENTIALS_DIRECTORY", "${CREDENTIAL
 /// The number of the user root, and of its group.
 const ROOT: u32 = 0;
 
-/// The file that a config in `dir` means by `path`.
+/// The file that `path` means in a config in `dir`.
 ///
-/// A name without a directory means the credential of systemd with that name, if there is one. All
-/// other relative paths start in `dir`.
+/// A name without a directory means systemd's credential of that name, if it exists. All other
+/// relative paths start in `dir`.
 ///
 /// # Errors
 /// When the path begins with `$CREDENTIALS_DIRECTORY` and that variable is not set.
@@ -57,7 +57,7 @@ fn locate_in(path: &Path, dir: &Path, credentials: Option<&Path>) -> Result<Path
 /// Reads a secret of at most `max_bytes`.
 ///
 /// # Errors
-/// Naming the file: when it cannot be read, when others can read or replace it, or when it is
+/// Names the file: when it cannot be read, when others can read or replace it, or when it is
 /// longer.
 pub fn read(path: &Path, max_bytes: u64) -> Result<Zeroizing<Vec<u8>>> {
     let failed = || format!("Failed to read {}", path.display());
@@ -74,7 +74,7 @@ pub fn read(path: &Path, max_bytes: u64) -> Result<Zeroizing<Vec<u8>>> {
     Ok(Zeroizing::new(fs::read(path).with_context(failed)?))
 }
 
-/// Why a secret is not safe in a file: the file is another user's, or others could replace it.
+/// The error of a secret that is not safe: the file is another user's, or others could replace it.
 fn not_safe(path: &Path, error: fs_mistrust::Error) -> anyhow::Error {
     match owner::advice(path) {
         Some(advice) => anyhow::anyhow!(advice),
@@ -85,7 +85,7 @@ fn not_safe(path: &Path, error: fs_mistrust::Error) -> anyhow::Error {
     }
 }
 
-/// Fails if others can read it.
+/// Fails if others can read the file.
 fn check_readers(path: &Path, data: &Metadata) -> Result<()> {
     /// The only accepted mode for a provided secret.
     const GROUP_READS: u32 = 0o040;
@@ -105,7 +105,8 @@ fn check_readers(path: &Path, data: &Metadata) -> Result<()> {
 /// Whether a file that its group can read was provided to this process: by root, or in a directory
 /// that nobody else can enter.
 fn is_handed_over(path: &Path, data: &Metadata) -> Result<bool> {
-    // systemd lets a service in by an access control list, which shows as the bits of root's group.
+    // systemd grants a service access by an access control list, which shows as the bits of root's
+    // group.
     if data.uid() == ROOT || data.gid() == ROOT {
         return Ok(true);
     }
@@ -149,7 +150,7 @@ mod tests {
             (0o700, 0o640, true),
             (0o755, 0o440, is_roots),
             (0o750, 0o440, is_roots),
-            // Never if others can read it or its group can change it.
+            // Never if others can read it, or if its group can change it.
             (0o700, 0o444, false),
             (0o700, 0o604, false),
             (0o700, 0o660, false),

@@ -1,4 +1,4 @@
-//! Measurers as a service: coordinators on other hosts give work to this one, by gRPC.
+//! Measurers as a service: coordinators on other hosts use this one by gRPC.
 //!
 //! ```text
 //!   coordinator                                    measurement host
@@ -7,11 +7,11 @@
 //!        ◀─ Ready, Second …, Done                            ends with the stream, whoever ends it
 //! ```
 //!
-//! By another stream, `Bind ─▶ Bound, Begin ─▶ ExchangeSecond …, Exchanged`, measurers exchange UDP
-//! among them (`exchange`), which shows what their networks carry.
+//! In another kind of stream, `Bind ─▶ Bound, Begin ─▶ ExchangeSecond …, Exchanged`, measurers
+//! exchange UDP with each other (`exchange`), which measures their networks.
 //!
-//! What travels is in `proto/team.proto`; [`wire`] reads and writes it. Both ends know each other
-//! by their Ed25519 keys, which sign on Tor's links, too ([`tls`]).
+//! The messages are in `proto/team.proto`; [`wire`] converts them. Both ends identify each other by
+//! their Ed25519 keys, which also sign on Tor's links ([`tls`]).
 
 pub mod admission;
 pub mod client;

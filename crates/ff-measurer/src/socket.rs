@@ -1,4 +1,4 @@
-//! One link on the hot path: records out, records in, in place and without allocation.
+//! One link on the hot path: writes and reads records, in place and without allocation.
 //!
 //! ```text
 //!   EchoLink::write ─▶ cells in a record ─▶ Sealer::seal ─▶ write(2) ─┐   several records a call
@@ -6,8 +6,9 @@
 //!   EchoLink::handle ◀─ CellAssembler ◀─ Opener::open ◀─ read(2) ◀────┘   128 KB a call
 //! ```
 //!
-//! The buffers for a call belong to the worker and are shared by its sockets; what outlives a
-//! call, a record cut in two or bytes the kernel did not take, is kept per socket.
+//! The buffers for a call belong to the worker and are shared by its sockets; data that is kept
+//! between calls (part of a record, or bytes that the kernel has not accepted) is in the socket's
+//! own.
 
 use std::io::{ErrorKind, Read, Write};
 
@@ -28,11 +29,11 @@ use crate::order::LinkFailure;
 use crate::report::Counters;
 use crate::window::{Path, Window};
 
-/// Bytes read from a socket in one call: what a nap gathers on one of 20 links of a relay of 50
-/// Mbit/s comes in one. rustls's own 4 KB a call doubles the CPU time.
+/// The largest number of bytes read from a socket in one call: as much as arrives in a nap on one
+/// of 20 links of a relay of 50 Mbit/s. With rustls's own 4 KB per call, the CPU time doubles.
 pub(crate) const READ_LEN: usize = 128 * 1024;
-/// Bytes of records written in one call: enough to make the call cheap per cell, little enough
-/// for a socket to keep what the kernel does not take, and the front of a record, in 64 KB.
+/// The largest number of bytes of records written in one call: enough to make the call cheap per
+/// cell, and few enough for a socket to keep the unsent bytes and part of a record in 64 KB.
 pub(crate) const WRITE_LEN: usize = 44 * 1024;
 
 /// Value of `SO_RCVLOWAT` on links that gather echoes, in bytes: a little more than the share of
@@ -49,20 +50,20 @@ sockopt_impl!(
     libc::c_int
 );
 
-/// What a worker's sockets share during a call.
+/// Buffers that a worker's sockets share during a call.
 pub(crate) struct Scratch {
-    /// A record's front from the last call, then what is read.
+    /// The part of a record from the last call, then the bytes read.
     read: Box<[u8]>,
-    /// Records being made.
+    /// The records being written.
     write: Box<[u8]>,
-    /// Bytes of one full record.
+    /// Length of a full record, in bytes.
     record_len: usize,
-    /// What their windows share.
+    /// The path that their windows share.
     pub(crate) path: Path,
 }
 
 impl Scratch {
-    /// Buffers of the sockets on this path, for records of `cells_per_record` cells.
+    /// Buffers for the sockets of this path, with records of `cells_per_record` cells.
     pub(crate) fn new(path: Path, cells_per_record: usize) -> Self {
         let record_len = cells_per_record * CELL_LEN + RECORD_OVERHEAD;
         let records = (WRITE_LEN / record_len).max(1);
@@ -74,12 +75,12 @@ impl Scratch {
         }
     }
 
-    /// Bytes that one writing call produces at most.
+    /// The largest number of bytes that a call writes.
     pub(crate) fn write_len(&self) -> usize {
         self.write.len()
     }
 
-    /// Cells that one writing call sends at most.
+    /// The largest number of cells that a call writes.
     pub(crate) fn cells_per_call(&self) -> u64 {
         let cells = self.write.len() / self.record_len * self.cells_per_record();
         u64::try_from(cells).unwrap_or(u64::MAX)
@@ -91,45 +92,44 @@ impl Scratch {
     }
 }
 
-/// How far the link's session is.
+/// The state of the link's session.
 enum Phase {
     /// MEAS_CREATE was sent.
     Opening(Option<Box<OpeningLink>>),
     /// The measurement circuit is open.
     Echo(Box<EchoLink>),
-    /// Its circuits go through the relay.
+    /// A link for cells in transit.
     Transit(Box<TransitLink>),
 }
 
 /// One link.
 pub(crate) struct EchoSocket {
-    /// The socket, registered with the worker's poll.
+    /// The socket, registered in the worker's poll.
     pub(crate) tcp: TcpStream,
     /// Encrypts records.
     sealer: Sealer,
     /// Decrypts records.
     opener: Opener,
-    /// The session.
     phase: Phase,
-    /// Puts cells together that records cut in two.
+    /// Joins cells that are split over two records.
     cells: CellAssembler,
-    /// The front of a record whose rest is still to come.
+    /// The received part of a record.
     partial: Vec<u8>,
-    /// Sealed bytes the kernel has not taken yet.
+    /// Sealed bytes, some of which the kernel has not accepted yet.
     unsent: Vec<u8>,
-    /// How many of `unsent` it has.
+    /// The number of bytes of `unsent` that it has accepted.
     unsent_done: usize,
-    /// How much may be on the way.
+    /// Limits the cells in flight.
     pub(crate) window: Window,
-    /// Whether the socket may have something to read.
+    /// Whether the socket may be readable.
     pub(crate) readable: bool,
     /// Whether echoes gather unread in the kernel, which then does not report the socket as
     /// readable.
     is_gathering: bool,
-    /// Whether the socket may take something.
+    /// Whether the socket may be writable.
     pub(crate) writable: bool,
-    /// Whether the kernel has announced the stream's end or an error, which comes after the bytes
-    /// that are still to be read.
+    /// Whether the kernel has reported the stream's end or an error, which comes after the bytes
+    /// that remain to be read.
     pub(crate) ended: bool,
 }
 
@@ -147,9 +147,9 @@ pub(crate) struct Parts {
 
 /// The bytes that were received on a link before it was taken over.
 pub(crate) struct Leftover {
-    /// Not decrypted yet.
+    /// Bytes that are not decrypted.
     ciphertext: Vec<u8>,
-    /// Decrypted and not looked at yet.
+    /// Decrypted bytes that are not handled.
     plaintext: Zeroizing<Vec<u8>>,
 }
 
@@ -165,10 +165,10 @@ impl From<Link> for Parts {
 }
 
 impl EchoSocket {
-    /// Takes a link over, and sends its MEAS_CREATE cell as soon as it is writable.
+    /// Takes over a link, and sends its MEAS_CREATE cell as soon as it is writable.
     ///
     /// # Errors
-    /// [`Fault`] when what was received already is bad.
+    /// [`Fault`] when the bytes received before are not valid.
     pub(crate) fn new(
         parts: Parts,
         opening: OpeningLink,
@@ -184,10 +184,10 @@ impl EchoSocket {
         Ok(socket)
     }
 
-    /// Takes over a link whose circuits are open and go through the relay.
+    /// Takes over a link for cells in transit, whose circuits are open.
     ///
     /// # Errors
-    /// As [`new`](Self::new).
+    /// Those of [`new`](Self::new).
     pub(crate) fn in_transit(
         parts: Parts,
         link: TransitLink,
@@ -202,7 +202,7 @@ impl EchoSocket {
         Ok(socket)
     }
 
-    /// A link, and what was received on it already.
+    /// A link, and the bytes that were received on it before.
     fn idle(parts: Parts, phase: Phase, scratch: &Scratch) -> (Self, Leftover) {
         let socket = Self {
             tcp: parts.tcp,
@@ -222,7 +222,7 @@ impl EchoSocket {
         (socket, parts.leftover)
     }
 
-    /// Looks at what was received before the link was taken over.
+    /// Handles the bytes that were received before the link was taken over.
     fn take_leftover(
         &mut self,
         leftover: Leftover,
@@ -239,15 +239,15 @@ impl EchoSocket {
         Ok(())
     }
 
-    /// Whether its circuits are open.
+    /// Whether the link's circuits are open.
     pub(crate) fn is_open(&self) -> bool {
         !matches!(self.phase, Phase::Opening(_))
     }
 
-    /// Looks at what the other end has received, if it is one that tells.
+    /// Reads the number of cells that arrived at the other end, if the cells are in transit.
     ///
     /// # Errors
-    /// When that is more than was sent.
+    /// When more have arrived than were sent.
     pub(crate) fn look(
         &mut self,
         path: &mut Path,
@@ -265,12 +265,12 @@ impl EchoSocket {
         Ok(())
     }
 
-    /// Whether cells are on the way of which only the other end will tell.
+    /// Whether cells are in flight whose arrival is only known from the other end.
     pub(crate) fn must_look(&self) -> bool {
         matches!(&self.phase, Phase::Transit(link) if link.is_sending())
     }
 
-    /// Bytes of memory that the socket holds without the kernel's: for the memory test.
+    /// Bytes of memory that the socket uses, without the kernel's buffers: for the memory test.
     pub(crate) fn held_bytes(&self) -> usize {
         let session = match &self.phase {
             Phase::Opening(_) => size_of::<OpeningLink>(),
@@ -280,7 +280,7 @@ impl EchoSocket {
         size_of::<Self>() + self.partial.capacity() + self.unsent.capacity() + session
     }
 
-    /// Seals bytes of cells as one record after the unsent ones.
+    /// Seals cells as one record after the unsent ones.
     fn queue(&mut self, cells: &[u8]) -> Result<(), Fault> {
         let start = self.unsent.len();
         self.unsent.resize(start + RECORD_OVERHEAD + cells.len(), 0);
@@ -306,7 +306,7 @@ impl EchoSocket {
         self.readable || self.is_gathering
     }
 
-    /// Reads once, and handles what came. Returns whether there may be more.
+    /// Reads once and handles the bytes. Returns whether there may be more.
     pub(crate) fn read(
         &mut self,
         scratch: &mut Scratch,
@@ -329,14 +329,15 @@ impl EchoSocket {
             }
             Err(error) => return Err(error.into()),
         };
-        // A short read means that the socket is empty; more bytes come with an event of their own.
-        // An end does not if its event came together with that of the bytes in front of it.
+        // A short read means that the socket is empty; for further bytes there will be an event.
+        // For an end there will be none if its event came together with that of the bytes before
+        // it.
         self.readable = len == READ_LEN || self.ended;
         self.open_records(&mut scratch.read[..front + len], &mut scratch.path, counters, now)?;
         Ok(self.readable)
     }
 
-    /// Decrypts the whole records in `bytes`, handles their cells, and keeps the rest.
+    /// Decrypts and handles the whole records in `bytes`, and keeps the rest.
     fn open_records(
         &mut self,
         bytes: &mut [u8],
@@ -356,9 +357,8 @@ impl EchoSocket {
                 Opened::Ignored { wire_len } => at += wire_len,
                 Opened::Closed => return Err(Fault::Link(LinkFailure::Closed)),
                 Opened::Incomplete { need_total_bytes } => {
-                    // At once for the whole record: room for what is left over grew with each
-                    // longer rest, and by doubling it could come to hold two of the longest
-                    // records.
+                    // For the whole record at once: otherwise the capacity would grow with each
+                    // longer part, and by doubling it could hold two of the longest records.
                     self.partial.reserve_exact(need_total_bytes);
                     self.partial.extend_from_slice(rest);
                     return Ok(());
@@ -421,7 +421,7 @@ impl EchoSocket {
         result
     }
 
-    /// Writes what is unsent. Returns whether all of it is gone.
+    /// Writes unsent bytes. Returns whether none are left.
     fn flush(&mut self) -> Result<bool, Fault> {
         while self.unsent_done < self.unsent.len() {
             match self.tcp.write(&self.unsent[self.unsent_done..]) {
@@ -439,8 +439,8 @@ impl EchoSocket {
         Ok(true)
     }
 
-    /// Writes what is unsent and then up to `allowed_cells` of fresh ones, in one call for fresh
-    /// ones. Returns how many that were.
+    /// Writes unsent bytes, and then up to `allowed_cells` new cells in one call. Returns how many
+    /// new cells were written.
     pub(crate) fn write(
         &mut self,
         scratch: &mut Scratch,
@@ -487,12 +487,12 @@ impl EchoSocket {
         Ok(cells)
     }
 
-    /// Announces the end of the link, as far as the kernel takes it, and closes it.
+    /// Announces the end of the link, if the kernel accepts that, and closes it.
     pub(crate) fn close(mut self) {
         if self.flush().is_ok_and(|done| done)
             && let Ok(alert) = self.sealer.close_notify()
         {
-            // Nobody waits for it: the peer sees the end of the stream as well.
+            // The result does not matter: the peer also sees the end of the stream.
             let _ = self.tcp.write(&alert);
         }
     }
@@ -505,13 +505,14 @@ fn set_gathered_bytes(tcp: &TcpStream, gathers: bool) -> bool {
     setsockopt(tcp, ReceiveLowWater, &least).is_ok()
 }
 
-/// As many of `cells` as fill whole records, if they fill one.
+/// The largest multiple of a record's cells that is at most `cells`; `cells` itself if it is less
+/// than a record.
 fn whole_records(cells: u64, scratch: &Scratch) -> u64 {
     let per_record = scratch.cells_per_record() as u64;
     if cells < per_record { cells } else { cells / per_record * per_record }
 }
 
-/// Makes `cells` fresh cells into records in `scratch.write`; returns their bytes.
+/// Writes `cells` new cells as records to `scratch.write`; returns their length in bytes.
 fn seal_records(
     sealer: &mut Sealer,
     scratch: &mut Scratch,

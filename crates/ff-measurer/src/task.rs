@@ -1,7 +1,7 @@
-//! A measurer's part in a measurement, as it may travel to another host.
+//! A measurer's part of a measurement, in a form that can be sent to another host.
 //!
-//! A [`Task`] holds nothing of one host: no key, no processor core, no moment of a clock. What is a
-//! host's own is its [`Host`]; both together are an [`Order`].
+//! A [`Task`] has nothing that belongs to one host: no key, no processor cores, no times of a
+//! clock. These are in a [`Host`]; both together make an [`Order`].
 
 use std::time::Duration;
 
@@ -14,28 +14,28 @@ use ff_proto::units::BytesPerSec;
 use crate::link::{LinkOptions, TargetAddr};
 use crate::order::{MeasurerError, Order};
 
-/// What a coordinator asks of one measurer.
+/// A coordinator's request to one measurer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Task {
     /// The measurement.
     pub measurement: MeasurementId,
-    /// The relay.
+    /// The relay to measure.
     pub target: TargetAddr,
-    /// This measurer's share of the links.
+    /// The number of links of this measurer.
     pub sockets: u16,
-    /// This measurer's share of the rate; `None` for as fast as it goes.
+    /// The rate of this measurer; `None` for no limit.
     pub rate: Option<BytesPerSec>,
-    /// How long to send, in seconds.
+    /// How long cells are sent, in seconds.
     pub duration_secs: u16,
     /// Cells per TLS record, 1 to 31.
     pub cells_per_record: u8,
     /// The cipher of the measurement circuits, which the relay has granted.
     pub crypto: CryptoKind,
-    /// With which probability a cell is checked at least.
+    /// The least probability with which a cell is checked.
     pub check_probability: f64,
-    /// How long the TCP connection of a link may take.
+    /// Time limit of a link's TCP connection.
     pub connect_timeout: Duration,
-    /// How long TLS and the Tor handshake of a link may take together.
+    /// Time limit of a link's TLS and Tor handshakes together.
     pub handshake_timeout: Duration,
 }
 
@@ -57,7 +57,7 @@ impl Host {
         Self { key, cores, buffers: (None, None) }
     }
 
-    /// What this host does for a task.
+    /// The order for a task on this host.
     #[must_use]
     pub fn order(&self, task: &Task) -> Order {
         let (sndbuf, rcvbuf) = self.buffers;
@@ -82,15 +82,16 @@ impl Host {
     }
 }
 
-/// Why a measurer did not do its part, as it may travel: without the errors that caused it.
+/// Why a measurer failed, in a form that can be sent to another host: without the errors that
+/// caused it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct PartFailure {
     /// Its kind.
     pub kind: FailureKind,
-    /// The code that the relay gave for it, if it gave one.
+    /// The relay's error code, if it gave one.
     pub relay_code: Option<ErrCode>,
-    /// The error and all its causes.
+    /// The error and all its causes, as text.
     pub message: String,
 }
 

@@ -1,8 +1,8 @@
-//! What the kernel knows of a measurer's TCP connections: how far the target is, what is lost on
-//! the way, and what waits in this host.
+//! The kernel's data about a measurer's TCP connections: round trips, losses, and bytes that wait
+//! in this host.
 //!
-//! Linux tells it for all connections to one port at once (`sock_diag`, `struct tcp_info`), without
-//! privileges; elsewhere, or where a sandbox forbids it, nothing is known. It is asked once a
+//! Linux gives it for all connections to one port at once (`sock_diag`, `struct tcp_info`), without
+//! privileges; on other systems, or if a sandbox forbids it, there is none. It is read once a
 //! second, outside of the workers.
 
 use std::collections::HashMap;
@@ -20,54 +20,55 @@ use netlink_packet_sock_diag::inet::{ExtensionFlags, InetRequest, SocketId, Stat
 use netlink_sys::Socket;
 use netlink_sys::protocols::NETLINK_SOCK_DIAG;
 
-/// The most that the kernel puts into one answer is 32 KiB.
+/// Size of the buffer for an answer in bytes: the kernel's largest answer has 32 KiB.
 const ANSWER_LEN: usize = 65_536;
-/// An answer for 4096 links takes 50 of them; more come only if the host has many others to this
-/// port.
+/// The largest number of answers that are read. 4096 links take 50; there are more only if the host
+/// has many other connections to this port.
 const MAX_ANSWERS: usize = 4096;
 
-/// The TCP connections of one measurer in one second, all together.
+/// The sums over a measurer's TCP connections in one second.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TcpSecond {
-    /// Connections of which the kernel has told; 0 where it does not.
+    /// The number of connections with data from the kernel; 0 if it gives none.
     pub links: u16,
-    /// The shortest round trip of a segment on any of them so far, in microseconds.
+    /// The shortest round trip of a segment so far, of all connections, in microseconds.
     pub round_trip_micros: u64,
-    /// The mean of their round trips at the second's end, each smoothed over some, in microseconds.
+    /// The mean of the connections' smoothed round trips at the second's end, in microseconds.
     pub round_trip_now_micros: u64,
-    /// Bytes of a full segment.
+    /// Bytes of data in a full segment.
     pub segment_bytes: u64,
-    /// Bytes of which it was learnt that they have arrived.
+    /// Bytes that were acknowledged.
     pub acked_bytes: u64,
-    /// Segments with data that were sent.
+    /// Sent segments with data.
     pub sent_segments: u64,
-    /// Of these, sent again.
+    /// Of these, the retransmitted ones.
     pub resent_segments: u64,
-    /// Segments with data that came.
+    /// Received segments with data.
     pub received_segments: u64,
-    /// Of these, before one that had been sent earlier: it was lost or has been overtaken.
+    /// Of these, those that arrived before one that had been sent earlier and was lost or
+    /// overtaken.
     pub disordered_segments: u64,
-    /// Connections on which segments were sent again.
+    /// The number of connections with retransmissions.
     pub resending_links: u16,
-    /// Connections on which segments came before one that had been sent earlier.
+    /// The number of connections on which segments arrived out of order.
     pub disordered_links: u16,
-    /// Time in which data was on its way or waiting for it, summed over connections, in
+    /// Time in which data was in flight or waiting to be sent, summed over connections, in
     /// microseconds.
     pub busy_micros: u64,
-    /// Of it, while the target's window was full.
+    /// Of this, the time in which the target's window was full.
     pub window_full_micros: u64,
-    /// Bytes that wait in this host at the second's end although the target reads what comes: its
-    /// window has room, or is full and as wide as it ever was. What limits TCP is the path, or how
-    /// wide that window is.
+    /// Bytes that wait in this host at the second's end although the target reads: its window has
+    /// room, or is full and as wide as it ever was. Then the path limits TCP, or the size of that
+    /// window.
     pub unsent_bytes: u64,
 }
 
-/// A window of this number of tenths of the widest so far is as wide as ever: nothing waits in the
-/// target's own buffer.
+/// A window of this number of tenths of the widest so far counts as fully open: then nothing waits
+/// in the target's own buffer.
 const WIDE_TENTHS: u64 = 9;
 
 impl TcpSecond {
-    /// Adds what another connection has done in the second.
+    /// Adds a connection's changes in the second.
     fn add(&mut self, before: &Counted, now: &Counted) {
         let shortest = now.round_trip_micros;
         self.round_trip_micros =
@@ -98,10 +99,10 @@ impl TcpSecond {
     }
 }
 
-/// What the kernel has counted on one connection since it was opened, and how it stands.
+/// The kernel's counters of one connection since it was opened, and its state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Counted {
-    /// As in [`TcpSecond`], each of them.
+    /// This and the following fields: as in [`TcpSecond`].
     round_trip_micros: u64,
     round_trip_now_micros: u64,
     segment_bytes: u64,
@@ -116,9 +117,9 @@ struct Counted {
     unsent_bytes: u64,
     /// Whether the target's window has room for another segment.
     window_has_room: bool,
-    /// How wide that window is, with what is on its way into it.
+    /// The size of that window, including the bytes in flight.
     window_bytes: u64,
-    /// How wide it was at most.
+    /// The largest size of that window so far.
     widest_window_bytes: u64,
 }
 
@@ -147,29 +148,30 @@ impl From<&TcpInfo> for Counted {
     }
 }
 
-/// Asks the kernel for the connections of one measurer.
+/// Reads the kernel's data about one measurer's connections.
 #[derive(Debug)]
 pub(crate) struct TcpWatch {
-    /// Where connections go.
+    /// The connections' remote address.
     peer: Option<SocketAddr>,
-    /// Their local ports, with what was counted when they were last looked at.
+    /// Their local ports, with the counters at the last reading.
     ports: HashMap<u16, Counted>,
 }
 
 impl TcpWatch {
-    /// Watches connections, each from this local to that remote address, which is the same for all.
+    /// Watches connections with these local and remote addresses; the remote address is the same
+    /// for all.
     pub(crate) fn new(ends: impl IntoIterator<Item = (SocketAddr, SocketAddr)>) -> Self {
         let mut watch = Self { peer: None, ports: HashMap::new() };
         for (local, peer) in ends {
             watch.peer = Some(peer);
             watch.ports.insert(local.port(), Counted::default());
         }
-        // What was done for handshakes is of no second.
+        // The handshakes' counts belong to no second.
         watch.look();
         watch
     }
 
-    /// What they have done since the last look; nothing where the kernel does not tell.
+    /// The changes since the last call; nothing if the kernel gives no data.
     pub(crate) fn look(&mut self) -> TcpSecond {
         let mut second = TcpSecond::default();
         let Some(peer) = self.peer else { return second };
@@ -187,17 +189,17 @@ impl TcpWatch {
     }
 }
 
-/// The shortest round trip on one connection so far; `None` where the kernel does not tell.
+/// The shortest round trip of one connection so far; `None` if the kernel gives no data.
 pub(crate) fn round_trip(local: SocketAddr, peer: SocketAddr) -> Option<Duration> {
     let tcp = TcpWatch::new([(local, peer)]).look();
     (tcp.links > 0).then(|| Duration::from_micros(tcp.round_trip_micros))
 }
 
-/// The open connections to this address: their local ports, and what was counted on them.
+/// The open connections to this address: their local ports and counters.
 fn ask(peer: SocketAddr) -> io::Result<Vec<(u16, Counted)>> {
     let mut socket = Socket::new(NETLINK_SOCK_DIAG)?;
     socket.bind_auto()?;
-    // An answer is made while it is asked for, so nobody needs to wait for it.
+    // The kernel makes the answer during the request, so no waiting is needed.
     socket.set_non_blocking(true)?;
     socket.connect(&netlink_sys::SocketAddr::new(0, 0))?;
     socket.send(&request(peer), 0)?;
@@ -213,7 +215,7 @@ fn ask(peer: SocketAddr) -> io::Result<Vec<(u16, Counted)>> {
     Err(io::Error::other("there is no end of answers"))
 }
 
-/// The question for all connections to this port.
+/// The request for all connections to this port.
 fn request(peer: SocketAddr) -> Vec<u8> {
     let (family, any) = match peer {
         SocketAddr::V4(_) => (AF_INET, SocketId::new_v4()),
@@ -235,7 +237,7 @@ fn request(peer: SocketAddr) -> Vec<u8> {
     bytes
 }
 
-/// Takes the connections to this address out of one answer. Returns whether it was the last.
+/// Reads the connections to this address from one answer. Returns whether it was the last.
 fn take(answer: &[u8], peer: IpAddr, connections: &mut Vec<(u16, Counted)>) -> io::Result<bool> {
     let mut rest = answer;
     while !rest.is_empty() {
@@ -272,7 +274,7 @@ mod tests {
 
     use super::*;
 
-    /// A connection over loopback, from the listening end too.
+    /// A connection over loopback, with both ends.
     fn connection(listener: &TcpListener) -> (TcpStream, TcpStream) {
         let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         (near, listener.accept().unwrap().0)
@@ -286,7 +288,7 @@ mod tests {
     #[test]
     fn what_connections_carry_is_counted_and_what_others_carry_is_not() {
         for address in ["127.0.0.1:0", "[::1]:0"] {
-            // A machine may have no IPv6.
+            // A host may have no IPv6.
             let Ok(listener) = TcpListener::bind(address) else { continue };
             let (mut ours, mut far) = connection(&listener);
             let (mut others, _far) = connection(&listener);
@@ -302,7 +304,7 @@ mod tests {
             assert!((1..100_000).contains(&second.acked_bytes), "{second:?}");
             assert!(second.sent_segments > 0 && second.received_segments > 0, "{second:?}");
             assert!(second.segment_bytes > 500, "{second:?}");
-            // A host that stands still may send the last segment again.
+            // An idle host may retransmit the last segment.
             let again = watch.look();
             assert!(again.links == 1 && again.sent_segments <= 1, "{again:?}");
         }
@@ -315,7 +317,7 @@ mod tests {
         let mut watch = TcpWatch::new([ends(&ours)]);
         ours.set_nonblocking(true).unwrap();
         while ours.write(&[0; 65_536]).is_ok() {}
-        // The window is full when all that fits into it has arrived.
+        // The window is full when all bytes that fit into it have arrived.
         let deadline = Instant::now() + Duration::from_secs(60);
         while watch.look().unsent_bytes > 0 {
             assert!(Instant::now() < deadline, "the window is not full");

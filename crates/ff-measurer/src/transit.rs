@@ -1,5 +1,4 @@
-//! Cells in transit: through a relay that does nothing but its daily work, from a measurer to a
-//! sink and back.
+//! Cells in transit: from a measurer through a relay without FlashFlow to a sink, and back.
 //!
 //! ```text
 //!   measurer ── links as a client, CREATE2, EXTEND2 ──▶ any relay ── links of its own ──▶ sink
@@ -7,9 +6,9 @@
 //!                            and the same the other way
 //! ```
 //!
-//! [`Transit::prepare`] starts the sinks and opens links and circuits, [`Listening`] does so in two
-//! steps; two [`Measurer`]s, one at each end, do the rest. What arrives at one end is the other's
-//! measure of how much may be on the way, so both run in one process.
+//! [`Transit::prepare`] starts the sinks and opens links and circuits; [`Listening`] does so in two
+//! steps. Then two [`Measurer`]s run, one at each end. The cells that arrive at one end determine
+//! how many the other may have in flight, so both are in one process.
 
 mod build;
 mod order;
@@ -28,11 +27,11 @@ use crate::link::{IdentityError, LinkError};
 use crate::measurer::{Measurer, MeasurerEvent};
 use crate::order::{Flow, MeasurerError, WorkerTotals};
 
-/// How long the end that has not failed is waited for.
+/// How long to wait for the other end's error.
 const REASON_TIME: Duration = Duration::from_millis(500);
 
-/// Why one end has failed: one that has found something closes its links, and the other end may see
-/// that first.
+/// The cause of a failure: an end that has found an error closes its links, and the other end may
+/// notice that first.
 async fn reason(error: MeasurerError, other: &mut Measurer) -> MeasurerError {
     if is_found(&error) {
         return error;
@@ -49,7 +48,7 @@ async fn reason(error: MeasurerError, other: &mut Measurer) -> MeasurerError {
     timeout(REASON_TIME, found).await.ok().flatten().unwrap_or(error)
 }
 
-/// Whether the relay is what has failed.
+/// Whether an error is a fault of the relay.
 fn is_found(error: &MeasurerError) -> bool {
     matches!(error, MeasurerError::Session(_))
 }
@@ -58,25 +57,24 @@ fn is_found(error: &MeasurerError) -> bool {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TransitError {
-    /// The order makes no sense, or asks too much of the relay.
+    /// The order is not valid, or is not allowed.
     #[error("{0}")]
     Order(String),
-    /// A task of this program ended without a word: it panicked.
+    /// A task of this program panicked.
     #[error("a task of this program has ended")]
     TaskGone,
-    /// The two ends do not count the same seconds, which depends on nothing outside of this
-    /// program.
+    /// The two ends do not count the same seconds, which depends only on this program.
     #[error("the two ends do not count the same seconds")]
     OutOfStep,
     /// A sink cannot listen.
     #[error("the sink cannot listen on {addr}")]
     Listen {
-        /// Where.
+        /// The address.
         addr: SocketAddr,
         /// The system's error.
         source: std::io::Error,
     },
-    /// A sink has no identity.
+    /// The identity of a sink cannot be made.
     #[error("the sink has no identity")]
     Identity(#[from] IdentityError),
     /// A link could not be opened.
@@ -85,40 +83,40 @@ pub enum TransitError {
     /// A link broke while circuits were opened.
     #[error("a link broke while circuits were opened")]
     Control(#[from] ControlError),
-    /// A circuit did not open. No other is tried in its place, because a relay takes that for an
-    /// attack.
+    /// A circuit did not open. It is not replaced, because a relay would take further circuits for
+    /// an attack.
     #[error("circuit {number} of {wanted} did not open")]
     Circuit {
-        /// Which one on its link, from 1.
+        /// The circuit's number on its link, from 1.
         number: u32,
-        /// How many its link was to have.
+        /// The number of circuits wanted on its link.
         wanted: u32,
-        /// Why.
+        /// The reason.
         source: CircuitError,
     },
     /// A relay did not answer in time.
     #[error("the relay did not open its circuits within {0:?}")]
     Timeout(Duration),
-    /// Circuits were opened that did not reach a sink of ours.
+    /// Open circuits did not reach one of our sinks.
     #[error(
         "{missing} circuits do not end at our sinks: they have ended, or another program answered"
     )]
     Elsewhere {
-        /// How many.
+        /// The number of these circuits.
         missing: usize,
     },
-    /// Of the cells that went one way, none has arrived.
+    /// No cell has arrived in one direction.
     #[error("no cell has arrived on the way {0}: the relay passes none on")]
     NothingArrived(&'static str),
-    /// One of the ends failed, or the relay did something to the cells that no relay does.
+    /// One of the ends failed, or the relay changed cells in a way that no relay does.
     #[error(transparent)]
     Measurer(#[from] MeasurerError),
 }
 
-/// One second, cells as they arrived.
+/// One second, with the cells that arrived in it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TransitSecond {
-    /// Seconds since the start.
+    /// The number of the second, from 0.
     pub second: u16,
     /// Cells that arrived at the sink.
     pub forward_cells: u64,
@@ -133,18 +131,18 @@ pub struct TransitSecond {
 pub enum TransitEvent {
     /// A second is over.
     Second(TransitSecond),
-    /// All is over: the totals of the measurer and of the sink.
+    /// The measurement has ended: the totals of the measurer and of the sink.
     Done(Box<[WorkerTotals; 2]>),
 }
 
-/// The sinks of an order: they listen, and no link is open yet. Dropping this ends them.
+/// The listening sinks of an order, before any link is open. Dropping this ends them.
 pub struct Listening {
     order: TransitOrder,
     sinks: build::Sinks,
 }
 
 impl Listening {
-    /// Starts the order's sinks; to be called on a tokio runtime.
+    /// Starts the order's sinks; must be called on a tokio runtime.
     ///
     /// # Errors
     /// [`TransitError`].
@@ -168,17 +166,17 @@ impl Listening {
     }
 }
 
-/// Circuits through a relay, both ends of which are here.
+/// Circuits through a relay, with both ends in this process.
 #[derive(Debug)]
 pub struct Transit {
     /// The measurer, then the sink.
     ends: [Measurer; 2],
-    /// Which ways cells go.
+    /// The direction of cells.
     direction: Direction,
 }
 
 impl Transit {
-    /// Starts the sinks and opens links and circuits; to be called on a tokio runtime.
+    /// Starts the sinks and opens links and circuits; must be called on a tokio runtime.
     ///
     /// # Errors
     /// [`TransitError`].
@@ -186,7 +184,7 @@ impl Transit {
         Listening::start(order).await?.open().await
     }
 
-    /// Takes the links of both ends over.
+    /// Takes over the links of both ends.
     async fn over(
         [measurer, sink]: [Links; 2],
         order: &TransitOrder,
@@ -210,12 +208,12 @@ impl Transit {
         Ok(Self { ends, direction: order.direction })
     }
 
-    /// Starts the sending at a moment.
+    /// Starts sending at this time.
     pub fn start(&self, at: Instant) {
         self.ends.iter().for_each(|end| end.start(at));
     }
 
-    /// What happens next. After `Done` or an error there is nothing.
+    /// The next event. There is none after `Done` or an error.
     ///
     /// # Errors
     /// [`TransitError::Measurer`] and [`TransitError::NothingArrived`].

@@ -1,7 +1,7 @@
-//! How many cells may be on the way at once, and how long a worker may nap.
+//! The number of cells in flight, and the length of a worker's naps.
 //!
-//! One law, for each link and for all links of a worker together. R is the shortest round trip;
-//! what is on the way beyond one round trip's worth waits in front of the target's limit:
+//! The same law applies to each link and to all links of a worker together. R is the shortest round
+//! trip; cells in flight beyond one round trip's worth wait before the target's limit:
 //!
 //! ```text
 //!      start-up                                     cruise
@@ -11,22 +11,22 @@
 //!                              trips
 //! ```
 //!
-//! *Start-up* is BBR's: the window doubles in a round trip until what comes back grows no more. A
-//! path of round trip R and rate C is full after log2(C · R / first window) + 3 round trips.
-//! *Cruise* keeps 0.3 s in front of the target's limit, so that it never runs out of cells while
-//! the measurer naps; more of it would tell nothing, cost memory and cold caches, come after the
-//! end, and give a target something to hold back until it counts. So the rate is averaged over a
-//! second then. A target that becomes slower is left less. One that becomes faster leaves nothing
-//! waiting, and the window grows again.
+//! *Start-up* is BBR's: the window doubles in a round trip until the rate of echoes grows no more.
+//! A path of round trip R and rate C is full after log2(C · R / first window) + 3 round trips.
+//! *Cruise* keeps 0.3 s of cells before the target's limit, so that it never runs out of cells
+//! while the measurer naps. More cells would show nothing new, cost memory and cold caches, arrive
+//! after the end, and give a target cells to hold back until it counts. So the rate is then
+//! averaged over a second. If a target becomes slower, its window shrinks. If it becomes faster,
+//! nothing waits, and the window grows again.
 //!
-//! A call to the kernel costs as much as many cells. So naps are long, links take turns in being
-//! served after them, and each may have 84 cells on the way; where the law for all leaves less than
-//! that to each, as over 20 links to a slow relay, they take turns in that too. Naps make a round
-//! trip longer, and so lower the rate of a window. A nap is therefore at most five sixths of the
+//! A system call costs as much as many cells. So naps are long, links are served in turn after
+//! them, and each may have 84 cells in flight; if the window of all links is less than that for
+//! each, as over 20 links to a slow relay, they take turns in that too. Naps make a round trip
+//! longer, and so lower the rate of a window. A nap is therefore at most five sixths of the
 //! observed queueing delay, or a quarter of the round trip if that is more.
 //!
-//! Limits: a path whose round trip is longer than 0.5 s is left too small a window. What is on the
-//! way of a link leaves the others less, so one that is dead without a word must be given up
+//! Limits: the window is too small for a path whose round trip is longer than 0.5 s. Cells in
+//! flight on a link leave fewer for the others, so a link that dies silently must be given up
 //! ([`Window::is_dead`]).
 //!
 //! Decisions: doc/decisions.md, "Windows and naps".
@@ -43,60 +43,60 @@ use ff_proto::units::{BytesPerSec, MonoTime};
 use self::growth::Growth;
 pub(crate) use self::pace::Pace;
 
-/// What the target may have waiting. It bridges two refills of tor's token buckets, which come
+/// The queue at the target, in time. It bridges two refills of tor's token buckets, which come
 /// every 100 ms, and the time between a link's turns.
 const QUEUE: Duration = Duration::from_millis(300);
-/// The longest round trip that counts, because a target may delay all echoes from the start.
+/// The longest round trip that is used, because a target may delay all echoes from the start.
 const MAX_ROUND_TRIP: Duration = Duration::from_millis(500);
-/// Over so long the rate is averaged: echoes that were held back and come all at once do not make
-/// it much higher.
+/// The rate is averaged over this time, so that echoes that were held back and arrive at once do
+/// not raise it much.
 const AVERAGE: Duration = Duration::from_secs(1);
-/// A link on which nothing has come back for so long is dead, if something has on others, or if
-/// these have nothing on the way.
+/// A link without echoes for this long is dead, if others have had echoes, or have nothing in
+/// flight.
 const DEAD: Duration = Duration::from_secs(5);
-/// At least so long after it fell silent.
+/// The least time that others must have had echoes after it fell silent.
 const OUTLIVED: Duration = Duration::from_secs(1);
 /// The shortest nap.
 pub(crate) const MIN_NAP: Duration = Duration::from_micros(500);
-/// The least window of all links of a worker together: eight records.
+/// The least window of all links of a worker together, in cells: eight records.
 const MIN_CELLS: u64 = 48;
-/// The least window of a link, which is never used beyond that of all: what one call writes.
+/// The least window of a link, in cells: one write call. The window of all links limits it further.
 const MIN_LINK_CELLS: u64 = 84;
-/// The same where a round trip is [`FAR`] or longer: what TCP sends at once after a pause, ten
-/// segments. With more of it a link that has had nothing on the way would need a second round trip.
+/// The same if a round trip is [`FAR`] or longer: the ten segments that TCP sends at once after a
+/// pause. More cells on an idle link would need a second round trip.
 const FEW_CELLS: u64 = 24;
-/// From here on waiting for a round trip costs more than a call to the kernel.
+/// The round trip from which waiting for one costs more than a system call.
 const FAR: Duration = Duration::from_millis(10);
-/// The most cells a link may have on the way: 64 MiB, 5 Gbit/s over 100 ms.
+/// The largest number of cells in flight on a link: 64 MiB, 5 Gbit/s over 100 ms.
 const MAX_CELLS: u64 = 131_072;
-/// The first window of all links of a measurer together at least: a quarter of a second at 10
-/// Mbit/s.
+/// The least first window of all links of a measurer together, in cells: a quarter of a second at
+/// 10 Mbit/s.
 const FIRST_CELLS: u64 = 640;
-/// Otherwise it is this part of what the worker may send in a second.
+/// The first window is at least what the worker may send in a second divided by this.
 const FIRST_PART: u64 = 32;
-/// The most that all links of a worker may have waiting together: 8 MB, which caches hold.
+/// The largest queue of all links of a worker together, in cells: 8 MB, which fit into caches.
 const MAX_QUEUE_CELLS: u64 = 16_384;
 
-/// What the links of one worker share: its path to the target.
+/// The state that the links of a worker share: its path to the target.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Path {
     links: u64,
-    /// The shortest round trip of a cell of any of them, as far as it counts.
+    /// The shortest round trip of a cell on any link, at most [`MAX_ROUND_TRIP`].
     shortest: Duration,
     /// The window of all of them together.
     all: Window,
-    /// How what comes back over all of them has grown.
+    /// The growth of the rate of echoes over all links.
     growth: Growth,
-    /// The latest end of draining the start-up's surplus queue; `None` once that is done.
+    /// The latest end of draining the start-up's surplus queue; `None` once it is drained.
     draining_until: Option<MonoTime>,
-    /// Workers that nap between a cell's sending and the news of its arrival: this one, and in
-    /// transit that at the other end.
+    /// The number of workers that nap between the sending of a cell and the report of its arrival:
+    /// this one, and for cells in transit also that of the other end.
     naps: u32,
 }
 
 impl Path {
-    /// The path of one worker: its number of links, of the measurer's `of_links`, and the rate at
-    /// which it may send.
+    /// The path of a worker with `links` of the measurer's `of_links` links, and with this rate
+    /// limit.
     pub(crate) fn new(links: usize, of_links: u64, rate: Option<BytesPerSec>) -> Self {
         let links = u64::try_from(links.max(1)).unwrap_or(u64::MAX);
         let first = FIRST_CELLS.saturating_mul(links) / of_links.max(links);
@@ -111,13 +111,13 @@ impl Path {
         }
     }
 
-    /// Cells are counted by another worker, which naps, too.
+    /// Cells are counted by another worker, which also naps.
     pub(crate) fn set_in_transit(&mut self) {
         self.naps = 2;
     }
 
-    /// Looks at what has come back over all links together; to be called when a turn has read its
-    /// links, because a part of them says little.
+    /// Adapts the window to the echoes of all links together; must be called when a turn has read
+    /// its links, because some of the links alone show little.
     pub(crate) fn settle(&mut self, now: MonoTime) {
         let gain = self.growth.gain();
         if let Some(took) = self.all.adapt_to_echoed(now, &mut self.shortest, gain, MAX_QUEUE_CELLS)
@@ -140,20 +140,21 @@ impl Path {
         self.draining_until = self.draining_until.filter(|&until| !is_drained && now < until);
     }
 
-    /// Whether the target's rate is still being looked for, or the start-up's surplus queue is
-    /// being drained.
+    /// Whether the target's rate is not yet known, or the start-up's surplus queue is being
+    /// drained.
     pub(crate) fn is_starting(&self) -> bool {
         self.all.is_starting || self.draining_until.is_some()
     }
 
-    /// The least window of a link in use: its share of the window of all. Without it, a target that
-    /// serves some links first could spend its whole rate on them, and starve the others.
+    /// The least window of a link in use: its share of the window of all links. Without it, a
+    /// target that serves some links first could spend its whole rate on them and starve the
+    /// others.
     fn share(&self) -> u64 {
         let least = if self.shortest < FAR { MIN_LINK_CELLS } else { FEW_CELLS };
         least.max(self.all.cells / self.links)
     }
 
-    /// Forgets the cells of a link that is gone.
+    /// Removes the cells of a lost link.
     pub(crate) fn leave(&mut self, link: &Window) {
         self.all.sent -= link.on_way();
         self.all.flight = None;
@@ -169,34 +170,34 @@ struct Flight {
     last: u64,
     /// When the first of them was sent.
     sent_at: MonoTime,
-    /// Cells that had come back then.
+    /// Cells that had come back at that time.
     echoed: u64,
 }
 
 /// The window of one link, or of all links of a worker together.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Window {
-    /// Cells that may be on the way.
+    /// The largest number of cells in flight.
     cells: u64,
-    /// The fewest that these may come to.
+    /// The least value of [`Self::cells`].
     least: u64,
-    /// The most that these may come to.
+    /// The greatest value of [`Self::cells`].
     most: u64,
     /// Cells sent.
     sent: u64,
     /// Cells that have come back.
     echoed: u64,
-    /// Cells a second that come back.
+    /// The rate of echoes, in cells a second.
     rate: f64,
-    /// The same when it was last looked at.
+    /// The previous value of the rate.
     last_rate: f64,
-    /// Cells that had come back when the rate was last looked at, and when that was.
+    /// The cells that had come back when the rate was last computed, and that time.
     counted: Option<(u64, MonoTime)>,
-    /// Since when cells have been on the way and none has come back.
+    /// Since when there have been cells in flight without an echo.
     silent_since: Option<MonoTime>,
     /// The cells that are being timed.
     flight: Option<Flight>,
-    /// Whether it still grows by what comes back, and the rate is that of the last round trip.
+    /// Whether the window still grows with each echo, and the rate is that of the last round trip.
     is_starting: bool,
     /// Whether the window has been full since the flight began.
     was_full: bool,
@@ -208,7 +209,7 @@ impl Window {
         Self::of(path.all.cells.div_ceil(path.links), FEW_CELLS..=MAX_CELLS)
     }
 
-    /// A window that begins with `cells` cells and stays in this range.
+    /// A window of `cells` cells that stays in this range.
     fn of(cells: u64, range: RangeInclusive<u64>) -> Self {
         let (least, most) = range.into_inner();
         Self {
@@ -227,44 +228,44 @@ impl Window {
         }
     }
 
-    /// Cells on the way.
+    /// The number of cells in flight.
     fn on_way(&self) -> u64 {
         self.sent - self.echoed
     }
 
-    /// Cells that this window leaves room for.
+    /// The number of cells that this window allows.
     fn free(&self) -> u64 {
         self.cells.saturating_sub(self.on_way())
     }
 
-    /// Cells that may be sent over this link.
+    /// The number of cells that may be sent over this link.
     #[inline]
     pub(crate) fn room(&self, path: &Path) -> u64 {
         let most = self.cells.max(path.share());
         most.saturating_sub(self.on_way()).min(path.all.free())
     }
 
-    /// Cells worth waiting for before the next write over this link: a quarter of what may be on
-    /// the way, and half of the least window, so that it does not trickle.
+    /// The number of allowed cells for which the next write over this link should wait: a quarter
+    /// of the window, but at least half of [`MIN_CELLS`], so that it sends no small pieces.
     #[inline]
     pub(crate) fn worthwhile(&self, path: &Path) -> u64 {
         self.cells.min(path.all.cells).max(2 * MIN_CELLS) / 4
     }
 
-    /// Notes that `cells` cells were sent now.
+    /// Notes that `cells` cells are sent now.
     #[inline]
     pub(crate) fn on_sent(&mut self, cells: u64, now: MonoTime, path: &mut Path) {
         self.note_sent(cells, now);
         path.all.note_sent(cells, now);
     }
 
-    /// Notes for this window that `cells` cells were sent now.
+    /// Notes for this window that `cells` cells are sent now.
     fn note_sent(&mut self, cells: u64, now: MonoTime) {
         let first = self.sent;
         self.sent += cells;
         match &mut self.flight {
-            // Until something comes back it is one flight, however many calls sent it: a measurer
-            // that naps sends and receives all at once, and a part of it would look as fast in any
+            // Until the next echo it is one flight, even if several calls sent it: a measurer that
+            // naps sends and receives all at once, and a part of it would seem as fast in any
             // window.
             Some(flight) if flight.echoed == self.echoed => flight.last = self.sent,
             Some(_) => {}
@@ -280,7 +281,7 @@ impl Window {
     }
 
     /// Notes that `cells` cells have come back over this link. Returns the round trip of a flight
-    /// that is back.
+    /// that has ended.
     #[inline]
     pub(crate) fn on_echoed(
         &mut self,
@@ -296,12 +297,12 @@ impl Window {
                 window.cells = (window.cells + cells).min(window.most);
             }
         }
-        // The window of all bounds the queue, so a link's may be twice what it needs.
+        // The window of all links limits the queue, so a link's may be twice as large as needed.
         self.adapt_to_echoed(now, &mut path.shortest, 2, MAX_QUEUE_CELLS / path.links)
     }
 
-    /// Takes what has come back into account; at most `queue` cells may wait. Returns the round
-    /// trip of a flight that is back.
+    /// Adapts the window to the echoes; at most `queue` cells may wait. Returns the round trip of a
+    /// flight that has ended.
     fn adapt_to_echoed(
         &mut self,
         now: MonoTime,
@@ -310,8 +311,8 @@ impl Window {
         queue: u64,
     ) -> Option<Duration> {
         let mut round_trip = None;
-        // More have come back than were on the way when the flight began, so one of it has, also if
-        // they came over several links.
+        // More cells have come back than were in flight when it began, so one of its own has, also
+        // if they came over several links.
         if let Some(flight) = self.flight
             && self.echoed > flight.first
         {
@@ -322,7 +323,7 @@ impl Window {
                 round_trip = Some(took);
             }
         }
-        // A flight that takes long must not keep a window that has become too great.
+        // A long flight must not delay the reduction of a window that is too large.
         if let Some((echoed, since)) = self.counted
             && self.echoed > echoed
             && now.since(since) >= if round_trip.is_some() { MIN_NAP } else { AVERAGE }
@@ -333,7 +334,7 @@ impl Window {
         round_trip
     }
 
-    /// Updates the rate by this number of cells that came back in this time, which is not zero.
+    /// Updates the rate with the number of cells that came back in this time, which is not zero.
     fn adapt(&mut self, cells: u64, time: Duration, round_trips: Duration, queue: u64) {
         let rate = as_float(cells) / time.as_secs_f64();
         self.last_rate = rate;
@@ -346,14 +347,15 @@ impl Window {
         }
     }
 
-    /// Cells that fill this time at the rate, and a queue of 0.3 s, at most `queue` cells.
+    /// The number of cells that fill this time at the rate, and a queue of 0.3 s, but at most
+    /// `queue` cells.
     fn wanted(&self, way: Duration, queue: u64) -> u64 {
         cells_in(self.rate, way) + cells_in(self.rate, QUEUE).min(queue)
     }
 
-    /// Whether cells have been on the way of this link for so long that it must be dead. Where all
-    /// fell silent at once it is the target that stands still, but not where the others have
-    /// nothing on the way: next to a slow target one link can hold all that may be.
+    /// Whether there have been cells in flight on this link without an echo for so long that it
+    /// must be dead. If all links fell silent at once, the target has stopped; but not if the
+    /// others have nothing in flight: with a slow target, one link can hold all allowed cells.
     pub(crate) fn is_dead(&self, now: MonoTime, path: &Path) -> bool {
         let holds_all = path.links > 1 && self.on_way() == path.all.on_way();
         self.silent_since.zip(path.all.silent_since).is_some_and(|(link, all)| {
@@ -361,7 +363,7 @@ impl Window {
         })
     }
 
-    /// Whether the link is held back by the greatest window.
+    /// Whether the largest window limits the link.
     pub(crate) fn is_at_limit(&self) -> bool {
         self.cells == self.most && self.was_full
     }
@@ -373,7 +375,7 @@ fn as_float(cells: u64) -> f64 {
     cells as f64
 }
 
-/// Cells that come in a time at a rate in cells a second.
+/// The number of cells that arrive in a time at this rate.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,

@@ -1,7 +1,7 @@
-//! One worker: a pinned thread with its own poll, its share of the sockets and of the rate.
+//! One worker: a pinned thread with its own poll, its share of the links and of the rate.
 //!
-//! A turn reads and writes sockets that can ([`turn`]); when nothing is left to do it waits for the
-//! kernel. Nothing is shared between workers, and nothing is allocated per cell.
+//! A turn reads and writes the ready sockets ([`turn`]); when there is nothing to do, the worker
+//! waits for the kernel. Workers share nothing, and nothing is allocated per cell.
 
 mod turn;
 
@@ -22,22 +22,22 @@ use crate::report::Counters;
 use crate::socket::{EchoSocket, Scratch};
 use crate::window::{Pace, Path};
 
-/// The token of the waker; sockets have their index.
+/// The waker's token; a socket's is its index.
 const WAKER: Token = Token(usize::MAX);
-/// How long the circuits may take to open.
+/// Time limit for opening the circuits.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(15);
-/// How long before the end a link that closes does not count as lost.
+/// How long before the end a closed link does not count as lost.
 const END_TOLERANCE: Duration = Duration::from_millis(500);
-/// So long after its last second a worker waits for the target to end the links. The target of a
+/// How long a worker waits after its last second for the target to end the links. The target of a
 /// unit test is a thread, which a busy machine may stop for longer than a second.
 const LINGER: Duration = Duration::from_secs(if cfg!(test) { 60 } else { 1 });
-/// The token bucket's depth in time: how much a worker may catch up.
+/// The token bucket's depth in time: what a worker can catch up.
 const BURST: Duration = Duration::from_millis(100);
 
 /// The measurer's commands to a worker.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Command {
-    /// Send from this moment on.
+    /// Start sending at this time.
     Start(Instant),
     /// Stop at once.
     Stop,
@@ -46,35 +46,35 @@ pub(crate) enum Command {
 /// A worker's events for the measurer.
 #[derive(Debug)]
 pub(crate) enum WorkerEvent {
-    /// All circuits are open, or will not be.
+    /// All circuits have opened or failed.
     Ready {
-        /// How many are open.
+        /// The number of open circuits.
         opened: u16,
-        /// Why the last of the others is not.
+        /// Why the last of the others failed.
         failure: Option<LinkFailure>,
     },
     /// A link broke while it was needed.
     LinkLost(LinkFailure),
-    /// A second is full.
+    /// A second has ended.
     Second(SecondReport),
-    /// The measurement is over.
+    /// The measurement has ended.
     Done(Box<WorkerTotals>),
     Failed(MeasurerError),
 }
 
-/// The parts of a worker.
+/// The arguments of a new worker.
 pub(crate) struct Setup {
-    /// The poll its waker belongs to.
+    /// The poll of its waker.
     pub(crate) poll: Poll,
-    /// Commands; look after every wake-up.
+    /// Commands; must be read after every wake-up.
     pub(crate) commands: Receiver<Command>,
-    /// Where events go.
+    /// The receiver of events.
     pub(crate) events: UnboundedSender<WorkerEvent>,
-    /// Zero of its clock.
+    /// The start of its clock.
     pub(crate) zero: Instant,
     /// Its share of the rate.
     pub(crate) rate: Option<BytesPerSec>,
-    /// How long to send.
+    /// How long cells are sent.
     pub(crate) duration: Duration,
 }
 
@@ -83,40 +83,38 @@ pub(crate) struct Setup {
 enum Stage {
     /// Waiting for the circuits.
     Opening {
-        /// Those that are not open by then are given up.
+        /// When circuits that are not open are given up.
         deadline: MonoTime,
     },
     /// Waiting for the start.
     Ready,
-    /// Sending, from `start` on.
+    /// Sending since `start`.
     Running {
-        /// Second 0 begins here.
+        /// The beginning of second 0.
         start: MonoTime,
-        /// Sending stops here.
+        /// The end of sending.
         end: MonoTime,
     },
-    /// Sending no more, reading until the target has ended each link: closed with something unread
-    /// on it, the kernel would reset it, and the target might take that for a failure.
+    /// Only reading, until the target has ended each link: the kernel resets a connection that is
+    /// closed with unread bytes, and the target might take that for a failure.
     Ending {
-        /// Links that are left by then are closed.
+        /// When the remaining links are closed.
         deadline: MonoTime,
     },
-    /// Nothing more to do.
+    /// The worker has ended.
     Over,
 }
 
 pub(crate) struct Worker {
     /// Channels, clock and limits.
     setup: Setup,
-    /// Its links; `None` where one was given up.
+    /// Its links; `None` for those that were given up.
     sockets: Vec<Option<EchoSocket>>,
-    /// Buffers for all of them.
+    /// Buffers for all links.
     scratch: Scratch,
-    /// What is counted.
     counters: Counters,
-    /// Its stage.
     stage: Stage,
-    /// Its rate, once it runs.
+    /// Limits its rate while it sends.
     bucket: Option<TokenBucket>,
     /// The socket that was read last.
     reader: usize,
@@ -124,12 +122,12 @@ pub(crate) struct Worker {
     writer: usize,
     /// Whether its links gather echoes in the kernel between their turns.
     is_gathering: bool,
-    /// Why the last link was given up.
+    /// Why the last link was given up, if one was.
     last_failure: Option<LinkFailure>,
 }
 
 impl Worker {
-    /// A worker to which `links` of the flow's links will be added; to be made on its own thread.
+    /// A worker to which `links` of the flow's links will be added; must be made on its own thread.
     pub(crate) fn new(setup: Setup, links: usize, flow: &Flow) -> Self {
         let deadline = MonoTime::from(setup.zero.elapsed()) + OPEN_TIMEOUT;
         let path = Path::new(links, flow.sockets.into(), setup.rate);
@@ -147,7 +145,7 @@ impl Worker {
         }
     }
 
-    /// Takes a link over.
+    /// Takes over a link.
     pub(crate) fn add(
         &mut self,
         make: impl FnOnce(&mut Scratch, &mut Counters, MonoTime) -> Result<EchoSocket, Fault>,
@@ -166,9 +164,9 @@ impl Worker {
         }
     }
 
-    /// Runs until the measurement is over.
+    /// Runs until the measurement has ended.
     pub(crate) fn run(mut self) {
-        // Room for all at once: a turn after a nap is to miss none.
+        // Room for all at once, so that a turn after a nap misses none.
         let mut events = Events::with_capacity(self.sockets.len() + 1);
         let mut pace: Option<Pace> = None;
         while self.stage != Stage::Over {
@@ -194,7 +192,7 @@ impl Worker {
         self.setup.zero.elapsed().into()
     }
 
-    /// Drops a link, or the whole measurement.
+    /// Gives up a link, or the whole measurement.
     fn give_up(&mut self, index: usize, fault: Fault) {
         if let Some(socket) = self.sockets[index].take() {
             self.scratch.path.leave(&socket.window);
@@ -204,7 +202,7 @@ impl Worker {
         }
         let matters = match self.stage {
             Stage::Ready => true,
-            // The target counts its seconds by its own clock and may be through before us.
+            // The target counts its seconds by its own clock and may end before us.
             Stage::Running { end, .. } => self.now() + END_TOLERANCE < end,
             Stage::Opening { .. } | Stage::Ending { .. } | Stage::Over => false,
         };
@@ -215,12 +213,12 @@ impl Worker {
         }
     }
 
-    /// Links that are left.
+    /// The number of remaining links.
     fn alive(&self) -> u16 {
         u16::try_from(self.sockets.iter().flatten().count()).unwrap_or(u16::MAX)
     }
 
-    /// Ends everything with an error.
+    /// Ends the measurement with an error.
     fn fail(&mut self, error: MeasurerError) {
         if self.stage != Stage::Over {
             self.stage = Stage::Over;
@@ -228,14 +226,14 @@ impl Worker {
         }
     }
 
-    /// Tells the measurer; when it is gone, so is the worker's purpose.
+    /// Sends an event; without a receiver, the worker ends.
     fn tell(&mut self, event: WorkerEvent) {
         if self.setup.events.send(event).is_err() {
             self.stage = Stage::Over;
         }
     }
 
-    /// Reports the seconds that are full.
+    /// Reports the seconds that have ended.
     fn end_seconds(&mut self, now: MonoTime) {
         let Stage::Running { start, end } = self.stage else { return };
         let full = now.min(end).since(start).as_secs();
@@ -250,7 +248,7 @@ impl Worker {
         }
     }
 
-    /// Drops the links that have fallen silent without an end.
+    /// Gives up the links that have fallen silent without an end.
     fn give_up_the_dead(&mut self, now: MonoTime) {
         for index in 0..self.sockets.len() {
             let path = &self.scratch.path;
@@ -260,7 +258,7 @@ impl Worker {
         }
     }
 
-    /// Goes from one stage to the next when its time has come.
+    /// Enters the next stage when its time has come.
     fn advance(&mut self, now: MonoTime) {
         match self.stage {
             Stage::Opening { deadline } => {
@@ -294,10 +292,10 @@ impl Worker {
         }
     }
 
-    /// Waits for the kernel, the time or a command, unless there is more to do at once.
+    /// Waits for the kernel, a deadline or a command, unless there is more to do at once.
     fn wait(&mut self, events: &mut Events, busy: bool, since: MonoTime) -> io::Result<()> {
-        // Of links whose turn has not come the kernel will not speak again, and not of what the
-        // other end of a circuit receives.
+        // The kernel does not report links again whose turn has not come, nor what the other end of
+        // a circuit receives.
         let is_running = matches!(self.stage, Stage::Running { .. });
         let is_waiting =
             |socket: &EchoSocket| socket.may_read() || (is_running && socket.must_look());
@@ -327,9 +325,9 @@ impl Worker {
         Ok(())
     }
 
-    /// Lets bytes gather while the target is busy, but not beyond the end of the second: what comes
-    /// later is not to count in it. The turn before the nap is part of it: a worker that the target
-    /// keeps busy is not to sleep. Nothing when it is not the time for naps.
+    /// Lets bytes gather while the target is busy, at most until the end of the second, in which
+    /// later bytes must not count. The turn before the nap is part of its time, so a worker that
+    /// the target keeps busy does not sleep. `None` outside of the measurement.
     fn take_nap(&mut self, began: MonoTime, now: MonoTime) -> Option<Pace> {
         if !matches!(self.stage, Stage::Running { start, .. } if start <= now) {
             return None;
@@ -337,7 +335,7 @@ impl Worker {
         let pace = Pace::new(&self.scratch.path);
         let mut nap = pace.nap;
         if let Some((bucket, rate)) = self.bucket.as_ref().zip(self.setup.rate) {
-            // Tokens gather too, and those beyond the bucket's depth would be lost.
+            // Tokens gather too; those beyond the bucket's depth would be lost.
             let refill = bucket.time_until(rate.bytes_in(BURST / 2));
             nap = nap.max(refill).min(BURST / 2);
         }
@@ -355,19 +353,19 @@ impl Worker {
         }
     }
 
-    /// Whether the second that is being counted is over.
+    /// Whether the current second is over.
     fn is_second_over(&self, now: MonoTime) -> bool {
         self.until_second_ends(now).is_zero()
     }
 
-    /// How long the second that is being counted still lasts.
+    /// The rest of the current second.
     fn until_second_ends(&self, now: MonoTime) -> Duration {
         let Stage::Running { start, end } = self.stage else { return Duration::ZERO };
         let second = start + Duration::from_secs(u64::from(self.counters.now.second) + 1);
         end.min(second).since(now)
     }
 
-    /// How long to wait at most.
+    /// The longest time to wait.
     fn timeout(&self, now: MonoTime) -> Option<Duration> {
         let start = match self.stage {
             Stage::Over => return Some(Duration::ZERO),
@@ -384,13 +382,13 @@ impl Worker {
         if let Some(bucket) = &self.bucket {
             let record = self.scratch.cells_per_record() * CELL_LEN;
             let refill = bucket.time_until(u64::try_from(record).unwrap_or(0));
-            // A millisecond of tokens at once instead of a wake-up per record.
+            // A millisecond of tokens at once, instead of a wake-up per record.
             until = until.min(refill.max(Duration::from_millis(1)));
         }
         Some(until)
     }
 
-    /// Does what the measurer says.
+    /// Carries out the measurer's commands.
     fn take_commands(&mut self) {
         loop {
             match self.setup.commands.try_recv() {
@@ -413,7 +411,7 @@ impl Worker {
     }
 }
 
-/// Makes the poll and waker of a worker.
+/// Makes a worker's poll and waker.
 pub(crate) fn poll_with_waker() -> io::Result<(Poll, Arc<Waker>)> {
     let poll = Poll::new()?;
     let waker = Waker::new(poll.registry(), WAKER)?;

@@ -1,5 +1,5 @@
-//! What one measurement came to: the one value that the screen, the JSON, the results file, the
-//! bandwidth file and the report are all made from, and the row that files have of it.
+//! The outcome of one measurement, from which the screen, the JSON, the results file, the bandwidth
+//! file and the report are made; and its row in files.
 //!
 //! ```text
 //!   Asked, MeasuredSeconds ─▶ Outcome ◀─▶ AttemptRow ◀─▶ results files; ─▶ JSON
@@ -25,7 +25,7 @@ pub use self::parts::{
     RoundTrip, SampleRow, SecondRow, SocketCounts, TargetInfo,
 };
 
-/// Stands where a verdict would if there is none.
+/// Used instead of a verdict's name if there is no verdict.
 pub const FAILED: &str = "failed";
 
 /// The outcome of one measurement.
@@ -33,74 +33,74 @@ pub const FAILED: &str = "failed";
 pub struct Outcome {
     /// The relay.
     pub target: TargetInfo,
-    /// When cells began to flow, or where none did when the relay was asked, in seconds since 1970.
+    /// When the relay was asked, or when cells began to flow if they did, in seconds since 1970.
     pub started_unix_secs: u64,
     /// When the first second that counts began, in milliseconds since 1970, if it is known.
     pub counted_unix_millis: Option<u64>,
-    /// Seconds that should count.
+    /// Requested seconds that should count.
     pub asked_secs: u16,
-    /// Seconds that count by the relay's grant; `None` without one.
+    /// Granted seconds that count; `None` without a grant.
     pub granted_secs: Option<u16>,
-    /// Seconds that it was asked for beyond these, in which measurers find its rate.
+    /// Requested seconds in addition to these, in which measurers find the relay's rate.
     pub settle_secs: u16,
-    /// Echo bytes in each second before the first that counts.
+    /// Echo bytes in each second before the counted ones.
     pub settling_bytes: Vec<u64>,
-    /// The background ratio counted with.
+    /// The background ratio used.
     pub ratio: Ratio,
-    /// How its seconds became the estimate.
+    /// The estimator used.
     pub estimator: Estimator,
     /// The cipher of the measurement circuits; `None` without a grant.
     pub crypto: Option<CryptoKind>,
-    /// Σa over the team; `None` when no measurer was limited in rate.
+    /// Σa over the team; `None` if no measurer's rate was limited.
     pub allocated: Option<BytesPerSec>,
-    /// How it was measured.
+    /// The method of the measurement.
     pub method: Method,
     /// The estimate; `None` when it failed.
     pub estimate: Option<BytesPerSec>,
     /// How this attempt counts when the relay is measured again.
     pub draw: Draw,
-    /// The relay's known limit, where it is known.
+    /// The relay's known limit, if known.
     pub limit: Option<BytesPerSec>,
-    /// The estimate's verdict, or why there is no estimate.
+    /// The estimate's verdict, or the failure.
     pub result: Result<Verdict, Failure>,
-    /// The samples of the seconds that count; what measurers counted, as far as the relay does not
-    /// dispute it.
+    /// The samples of the counted seconds, with the measurers' counts reduced to what the relay
+    /// does not dispute.
     pub seconds: Vec<SecondSample>,
-    /// The measurers that say that they got more than the relay says that it has echoed to them.
+    /// The measurers that report more received cells than the relay reports as echoed to them.
     pub disputes: Vec<Dispute>,
     /// Cells over all links.
     pub cells: CellCounts,
-    /// Round-trip times of the cells that were timed.
+    /// Round-trip times of the timed cells.
     pub round_trip: RoundTrip,
     /// CPU time spent.
     pub cpu: CpuSeconds,
     /// Links.
     pub sockets: SocketCounts,
-    /// The paths between measurers and the relay, for measurers that know them.
+    /// The paths between measurers and the relay, as far as measurers know them.
     pub paths: Vec<PathRow>,
 }
 
-/// The known facts about a measurement before the relay answers.
+/// The data of a measurement that are known before the relay answers.
 #[derive(Clone, Debug)]
 pub struct Asked {
     /// The relay.
     pub target: TargetInfo,
-    /// When it is asked, or cells began to flow, in seconds since 1970.
+    /// When the relay is asked, or when cells began to flow, in seconds since 1970.
     pub started_unix_secs: u64,
-    /// How it is measured.
+    /// The method of the measurement.
     pub method: Method,
-    /// Seconds that should count.
+    /// Requested seconds that should count.
     pub asked_secs: u16,
     /// The background ratio.
     pub ratio: Ratio,
-    /// How its seconds become the estimate.
+    /// The estimator.
     pub estimator: Estimator,
-    /// Σa over the team; `None` when no measurer is limited in rate.
+    /// Σa over the team; `None` if no measurer's rate was limited.
     pub allocated: Option<BytesPerSec>,
 }
 
 impl Asked {
-    /// Nothing asked of a relay yet.
+    /// Before anything is requested from a relay.
     pub fn nothing(target: TargetInfo) -> Self {
         Self {
             target,
@@ -114,18 +114,18 @@ impl Asked {
     }
 }
 
-/// The data of a measurement until it ended.
+/// The data of a measurement up to its end.
 #[derive(Debug, Default)]
 pub struct MeasuredSeconds {
     /// The relay's grant.
     pub grant: Option<MeasParamsOk>,
-    /// Of the granted seconds, those in which measurers find its rate.
+    /// The granted seconds in which measurers find the relay's rate.
     pub settle_secs: u16,
     /// Whether measurers have begun to send.
     pub has_started: bool,
-    /// The seconds that count.
+    /// The counted seconds.
     pub seconds: Vec<SecondSample>,
-    /// The measurers that say that they got more than the relay says that it has echoed to them.
+    /// The measurers that report more received cells than the relay reports as echoed to them.
     pub disputes: Vec<Dispute>,
 }
 
@@ -178,8 +178,8 @@ impl Outcome {
     }
 }
 
-/// How a measurement with this result counts as a draw: by the believed counts, not by those of a
-/// dispute, because a relay must not win another attempt by reporting fewer echoes.
+/// How a measurement with this result counts as a draw. In a dispute the measurers' counts are
+/// used, because a relay must not get another attempt by reporting fewer echoes.
 fn draw(
     asked: &Asked,
     measured: &MeasuredSeconds,
@@ -187,9 +187,9 @@ fn draw(
     found: &Result<(BytesPerSec, Verdict), Failure>,
 ) -> Draw {
     match found {
-        // Nobody has asked the relay.
+        // The relay was not asked.
         _ if asked.method == Method::Transit => Draw::Void,
-        // Nor by losing what is sent to it and saying less at once.
+        // Nor by losing cells and disputing the counts at the same time.
         Ok((estimate, Verdict::PathLimited)) if !measured.disputes.is_empty() => {
             Draw::Value(*estimate)
         }
@@ -204,8 +204,8 @@ fn draw(
     }
 }
 
-/// A result that nobody disputes. What the relay did against the protocol is said before a dispute,
-/// and that it echoed nothing after it: that may be all that is disputed.
+/// The result, or else the dispute. A violation of the protocol is reported before a dispute, and a
+/// missing echo after it, because it may be the reason for the dispute.
 fn unless_disputed<T>(result: Result<T, Failure>, disputes: &[Dispute]) -> Result<T, Failure> {
     let is_disputable =
         result.as_ref().err().is_none_or(|failure| failure.kind == FailureKind::NoEcho);
@@ -215,44 +215,44 @@ fn unless_disputed<T>(result: Result<T, Failure>, disputes: &[Dispute]) -> Resul
     }
 }
 
-/// An attempt as files and JSON have it. Keys carry their units and are never renamed; new keys may
-/// be added, so readers have to skip what they do not know.
+/// An attempt in files and JSON. Keys contain their units and are never renamed; new keys may be
+/// added, so readers must ignore unknown ones.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct AttemptRow {
-    /// What was measured and how.
+    /// The measurement's parameters.
     #[serde(flatten)]
     pub measurement: MeasurementRow,
-    /// The seconds that count.
+    /// The counted seconds.
     pub seconds: Vec<SampleRow>,
     /// The result.
     #[serde(flatten)]
     pub result: ResultRow,
 }
 
-/// What was measured and how.
+/// The parameters of a measurement.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct MeasurementRow {
     /// `host:port` of the relay.
     pub address: String,
     /// Its nickname.
     pub nickname: Option<String>,
-    /// Its Ed25519 identity in base64, unpadded, as tor's files have it.
+    /// Its Ed25519 identity in unpadded base64, as in tor's files.
     pub ed25519_base64: String,
     /// Its RSA fingerprint in upper-case hexadecimal.
     pub fingerprint_hex: Option<String>,
-    /// When it began.
+    /// When it began, in seconds since 1970.
     pub started_unix_secs: u64,
     /// The same time in ISO 8601.
     #[serde(skip_deserializing)]
     pub started_utc: Option<String>,
     /// Seconds measured.
     pub duration_secs: u64,
-    /// The terms that the relay was asked for, and its grant.
+    /// The terms that were requested and granted.
     #[serde(flatten)]
     pub terms: TermsRow,
-    /// r.
+    /// The background ratio r, in percent.
     pub ratio_percent: u8,
-    /// How it was measured.
+    /// The method of the measurement.
     pub method: Method,
     /// The cipher of the measurement circuits.
     pub crypto: Option<String>,
@@ -260,26 +260,25 @@ pub struct MeasurementRow {
     pub allocated_bytes_per_sec: Option<BytesPerSec>,
     /// The relay's known limit.
     pub limit_bytes_per_sec: Option<BytesPerSec>,
-    /// Echo bytes in each second before the first that counts.
+    /// Echo bytes in each second before the counted ones.
     #[serde(default)]
     pub settling_bytes: Vec<u64>,
 }
 
-/// The terms of a measurement: what the relay was asked for, what it granted, and what its seconds
-/// become.
+/// The terms of a measurement: the request, the grant, and the estimator.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct TermsRow {
-    /// Seconds that should count.
+    /// Requested seconds that should count.
     pub asked_secs: u16,
-    /// Seconds that count by the relay's grant.
+    /// Granted seconds that count.
     pub granted_secs: Option<u16>,
-    /// Seconds that it was asked for beyond these, in which its rate was looked for.
+    /// Requested seconds in addition to these, in which the relay's rate was searched for.
     #[serde(default)]
     pub settle_secs: u16,
-    /// When the first second that counts began.
+    /// When the first counted second began, in milliseconds since 1970.
     #[serde(default)]
     pub counted_unix_millis: Option<u64>,
-    /// How the seconds become the estimate, if not as usual.
+    /// The estimator, if not the default.
     #[serde(default, skip_serializing_if = "is_usual")]
     pub estimator: Estimator,
 }
@@ -300,15 +299,15 @@ pub struct ResultRow {
     pub estimate_bytes_per_sec: Option<u64>,
     /// The rate of cells in transit.
     pub lower_bound_bytes_per_sec: Option<u64>,
-    /// How far that is from the known limit.
+    /// The difference to the known limit, in percent of it.
     #[serde(skip_deserializing)]
     pub error_percent: Option<f64>,
-    /// Whether it may stand in a bandwidth file.
+    /// Whether it may be in a bandwidth file.
     #[serde(skip_deserializing)]
     pub publishable: bool,
     /// Cells over all links.
     pub cells: CellCounts,
-    /// Round-trip times of those that were timed.
+    /// Round-trip times of the timed cells.
     pub rtt_ms: RoundTrip,
     /// CPU time.
     pub cpu_seconds: CpuSeconds,
@@ -319,7 +318,7 @@ pub struct ResultRow {
     pub paths: Vec<PathRow>,
 }
 
-/// Whether files need not name an estimator.
+/// Whether files can leave out the estimator.
 fn is_usual(estimator: &Estimator) -> bool {
     *estimator == Estimator::default()
 }
@@ -391,7 +390,7 @@ impl From<&Outcome> for ResultRow {
 }
 
 impl TryFrom<AttemptRow> for Outcome {
-    /// What is wrong with the row.
+    /// The problem with the row.
     type Error = String;
 
     fn try_from(row: AttemptRow) -> Result<Self, String> {
@@ -442,7 +441,7 @@ impl MeasurementRow {
         })
     }
 
-    /// r.
+    /// The background ratio r.
     pub(crate) fn ratio(&self) -> Result<Ratio, String> {
         Ratio::from_percent(self.ratio_percent).ok_or("ratio_percent is above 99".to_owned())
     }
@@ -477,7 +476,7 @@ mod tests {
 
     use super::*;
 
-    /// The request to a relay.
+    /// A request to a relay.
     fn asked(method: Method) -> Asked {
         Asked {
             target: TargetInfo {
@@ -500,7 +499,7 @@ mod tests {
         Failure { kind, relay_code: None, message: String::new() }
     }
 
-    /// Two seconds with this many bytes, of four that were granted after one to settle.
+    /// Two seconds with this number of bytes, of four granted ones after one for settling.
     fn measured(has_started: bool, disputes: usize) -> MeasuredSeconds {
         let second = SecondSample { measurement_bytes: 100, ..SecondSample::default() };
         let dispute = Dispute {

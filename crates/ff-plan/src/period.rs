@@ -1,5 +1,5 @@
-//! A measurement period: who is measured when, by whom and with how much (FlashFlow, §4.2 and
-//! §4.3).
+//! The schedule of a measurement period: when each relay is measured, by which measurers and with
+//! what capacity (FlashFlow, §4.2 and §4.3).
 //!
 //! ```text
 //!   relays ─▶ group: those that may share a machine ─┐
@@ -7,8 +7,8 @@
 //!   seed ─▶ draw ─▶ room of each slot ───────────────┘   the first slot with room ─▶ allocate: measurers' shares
 //! ```
 //!
-//! All of it is arithmetic: no clock, no socket, no file, and no library that has one. Coordinators
-//! that have the same inputs come to the same schedule without a word; PROTOCOL.md §11 has vectors.
+//! All of it is computation: no clock, no socket, no file. Coordinators with the same inputs
+//! compute the same schedule without communication; PROTOCOL.md §11 has test vectors.
 
 pub mod allocate;
 pub mod carried;
@@ -30,16 +30,15 @@ use ff_base::identity::Fingerprint;
 use ff_proto::params::Params;
 use ff_proto::units::BytesPerSec;
 
-/// The least guess of a relay's capacity, so that every relay is measured with something: 100
-/// kbit/s.
+/// The least guess of a relay's capacity: 100 kbit/s.
 pub const MIN_GUESS: BytesPerSec = BytesPerSec::new(12_500);
 
 /// The guess of new relays' capacities when none has been measured yet: the 75th percentile of July
 /// 2019 (FlashFlow, §7).
 pub const FIRST_GUESS: BytesPerSec = BytesPerSec::from_mbit(51);
 
-/// How often a relay lets a coordinator measure it in a period: once, and once again (PROTOCOL.md
-/// §7.2).
+/// The number of measurements that a relay grants to a coordinator in a period: one, and one
+/// repetition (PROTOCOL.md §7.2).
 pub const GRANTS: u32 = 2;
 
 /// Seconds of a slot in addition to those that count. Opening links and finding the relay's rate
@@ -47,27 +46,26 @@ pub const GRANTS: u32 = 2;
 /// next slot while that opens its links.
 const SLOT_MARGIN_SECS: u32 = 7;
 
-/// The usual length of a slot, in seconds, for measurements of this length.
+/// The default length of a slot for measurements of this length, in seconds.
 #[must_use]
 pub fn usual_slot_secs(measure_secs: u16) -> u32 {
     u32::from(measure_secs) + SLOT_MARGIN_SECS
 }
 
-/// A relay that is to be measured.
+/// A relay to measure.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct ScheduledRelay {
     /// Its fingerprint.
     pub fingerprint: Fingerprint,
-    /// z0: what it was last measured at; `None` for a new one, that is, one that was not within a
-    /// month.
+    /// z0: its last estimate; `None` for a new relay, which has none within a month.
     pub estimate: Option<BytesPerSec>,
-    /// Where it listens.
+    /// Its addresses.
     pub addresses: Vec<IpAddr>,
-    /// The relays that it declares as its family; it is theirs only if they declare it, too.
+    /// The relays that it declares as its family; a relay belongs to it only if it declares it too.
     pub family: Vec<Fingerprint>,
-    /// The families whose keys have signed that it belongs to them.
+    /// The families whose keys have signed this relay.
     pub family_ids: Vec<String>,
-    /// Relays that have been found to move together with it.
+    /// Relays that were observed to move together with it.
     pub tied_to: Vec<Fingerprint>,
 }
 
@@ -76,7 +74,7 @@ pub struct ScheduledRelay {
 pub struct Measurer {
     /// Its name.
     pub name: String,
-    /// c: what its network carries both ways at once.
+    /// c: the capacity of its network in both directions at once.
     pub capacity: BytesPerSec,
 }
 
@@ -124,7 +122,7 @@ pub fn next_guess(measured: BytesPerSec, guess: BytesPerSec) -> BytesPerSec {
 }
 
 /// As [`next_guess`] for a team with the capacity `most`: the last guess is one that needs all of
-/// it. `None` when the relay has been measured with all of it already, or is surely too fast for
+/// it. `None` if the relay has already been measured with all of it, or is certainly too fast for
 /// it: another measurement would show nothing new.
 #[must_use]
 pub fn next_guess_within(
@@ -181,7 +179,7 @@ mod tests {
         let last = next(800, 600).expect("a guess");
         assert!(demand(last, &params).get().abs_diff(mbit(3000).get()) <= 2, "{last}");
         assert_eq!(next_guess_within(mbit(900), last, mbit(3000), &params), None, "it had all");
-        // 3000 · 0.8 / 2.25 Mbit/s are the bound.
+        // 3000 · 0.8 / 2.25 Mbit/s is the limit.
         assert_eq!((next(1067, 600), next(1066, 600).is_some()), (None, true));
         assert_eq!(next_guess_within(mbit(1), mbit(1), mbit(0), &params), None);
     }

@@ -1,4 +1,5 @@
-//! What becomes of results: files for whoever measures, and the one that authorities vote with.
+//! Published results: the results files of a measurement, and the bandwidth file that authorities
+//! vote with.
 //!
 //! ```text
 //!   Outcomes ─────────────▶ v3bw::Decisions ─▶ BandwidthFile ─▶ limits ─▶ shelf: the file, then the link
@@ -7,8 +8,8 @@
 //!   the last file ─▶ what was voted for
 //! ```
 //!
-//! [`publish`] does all of it; [`prepare`] all but the writing. Everything up to the limits is
-//! arithmetic.
+//! [`publish`] does all of it; [`prepare`] all except writing. Everything before the limits is
+//! computation only.
 
 use std::path::{Path, PathBuf};
 
@@ -31,10 +32,10 @@ use crate::outcome::Outcome;
 use ff_base::files::FileError;
 use v3bw::{BandwidthFile, InvalidFile, Publication};
 
-/// A file that has been published.
+/// A published file.
 #[derive(Debug)]
 pub struct Published {
-    /// Where it is.
+    /// The file's path.
     pub path: PathBuf,
     /// The prepared file.
     pub prepared: Prepared,
@@ -47,11 +48,11 @@ pub struct Published {
 pub struct Prepared {
     /// The file.
     pub file: BandwidthFile,
-    /// The relays that have moved by more than the factor since the last file.
+    /// Relays that have moved by more than the factor since the last file.
     pub moved: Vec<Moved>,
-    /// The limits that it breaks and that were overridden.
+    /// Limits that the file breaks and that were overridden.
     pub overridden: Vec<Broken>,
-    /// Limits that it breaks, for which it is refused.
+    /// Limits that the file breaks and that were not overridden, so that it is refused.
     pub broken: Vec<Broken>,
     /// The change of weights from the file that authorities vote with now, if there is one.
     pub since_last: Option<Shift>,
@@ -59,14 +60,14 @@ pub struct Prepared {
     pub from_consensus: Option<Shift>,
 }
 
-/// Why nothing was published; the file before stays and is the latest.
+/// Why nothing was published; the previous file stays the latest.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Refused {
     /// Limits are broken.
     #[error("the bandwidth file is refused: {}", sentences(_0))]
     Limits(Vec<Broken>),
-    /// The rules are none.
+    /// A rule is not valid.
     #[error(transparent)]
     Rules(#[from] limits::BadRule),
     /// The result would not be a valid bandwidth file.
@@ -85,10 +86,10 @@ fn sentences(broken: &[Broken]) -> String {
     broken.iter().map(Broken::to_string).collect::<Vec<_>>().join("; ")
 }
 
-/// Publishes what has been measured.
+/// Publishes results.
 ///
 /// # Errors
-/// [`Refused`]; then the file before stays and goes on being the latest.
+/// [`Refused`]; the previous file then stays the latest.
 pub fn publish(
     dir: &Path,
     rules: &PublishRules,
@@ -102,12 +103,12 @@ pub fn publish(
         return Err(Refused::Limits(prepared.broken));
     }
     let path = shelf.place(&prepared.file)?;
-    // The new file is out: an old one that cannot be deleted is tried again with the next.
+    // The new file is published: an old one that cannot be deleted is tried again with the next.
     let deleted = shelf.prune(now, rules.keep_days).unwrap_or_default();
     Ok(Published { path, prepared, deleted })
 }
 
-/// Makes the file that would be published, and says which limits it breaks.
+/// Makes the file that would be published, and checks its limits.
 ///
 /// # Errors
 /// [`Refused::Invalid`] when there is nothing to publish.
@@ -129,7 +130,7 @@ pub fn prepare(
     Ok(Prepared { file, moved, overridden, broken, since_last, from_consensus })
 }
 
-/// What a file is made with beside the last one.
+/// The inputs of a file, with the last file's.
 #[must_use]
 pub fn beside(last: Option<&Last>, rules: &PublishRules, publication: Publication) -> Publication {
     let is_held = !rules.force.contains(&Limit::RelayFactor);

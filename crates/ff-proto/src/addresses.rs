@@ -1,4 +1,4 @@
-//! Which addresses are on the public Internet and which are in private networks.
+//! Whether addresses are on the public Internet or in private networks.
 //!
 //! Some addresses are neither: documentation, multicast, tunnels such as 6to4. Code that needs a
 //! public address refuses them, and code that exempts private addresses does not exempt them.
@@ -32,7 +32,7 @@ fn is_private_v4(v4: Ipv4Addr) -> bool {
     v4.is_loopback() || v4.is_private() || v4.is_link_local() || is_for_tests
 }
 
-/// Whether it is in a special range, neither public nor private.
+/// Whether an address is in a special range, neither public nor private.
 fn is_special_v4(v4: Ipv4Addr) -> bool {
     let [a, b, c, _] = v4.octets();
     v4.is_documentation()
@@ -57,7 +57,7 @@ fn is_public_v6(v6: Ipv6Addr) -> bool {
 mod tests {
     use super::*;
 
-    /// Whether each of them is public, and whether it is private.
+    /// Fails unless each address is public and private as expected.
     fn assert_all(addresses: &[&str], expected: (bool, bool)) {
         for text in addresses {
             let address: IpAddr = text.parse().expect("an address");

@@ -1,4 +1,4 @@
-//! From per-second samples to the estimate (paper §4.1 and §4.2).
+//! Computes the estimate from the samples of the seconds (paper §4.1 and §4.2).
 
 mod claims;
 mod draw;
@@ -21,20 +21,20 @@ use crate::units::{BytesPerSec, Ratio};
 pub struct SecondSample {
     /// x: bytes of echo cells that came back to all measurers.
     pub measurement_bytes: u64,
-    /// Background bytes the relay says it sent.
+    /// Background bytes that the relay reports as sent.
     pub background_sent_bytes: u64,
-    /// Background bytes the relay says it received.
+    /// Background bytes that the relay reports as received.
     pub background_received_bytes: u64,
 }
 
 impl SecondSample {
-    /// y = min(sent, received): what the relay says it forwarded.
+    /// y = min(sent, received): the background bytes that the relay reports as forwarded.
     #[must_use]
     pub fn background_reported_bytes(&self) -> u64 {
         self.background_sent_bytes.min(self.background_received_bytes)
     }
 
-    /// ȳ = min(y, x·r/(1-r)): as much of it as is believed.
+    /// ȳ = min(y, x·r/(1-r)): the part of y that counts.
     #[must_use]
     pub fn background_counted_bytes(&self, ratio: Ratio) -> u64 {
         self.background_reported_bytes().min(ratio.background_for(self.measurement_bytes))
@@ -49,33 +49,32 @@ impl SecondSample {
 
 /// A relay rounds its reports to this part of a second's traffic.
 const ROUNDING: u64 = 100;
-/// The bytes a second that are left to a relay that echoes next to nothing.
+/// Background bytes per second that are allowed to a relay that echoes almost nothing.
 const REPORT_SLACK_BYTES: u64 = 125_000;
-/// The fewest seconds whose sum says more than they do one by one.
+/// The least number of seconds for which their sum is checked.
 const SUMMED_SECS: usize = 10;
 
 /// A report of more background than the relay was allowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ImpossibleReport {
-    /// The second it is for; `None` when it is the sum of all of them.
+    /// The second; `None` for the sum of all seconds.
     pub second: Option<u16>,
     /// The reported bytes.
     pub reported_bytes: u64,
-    /// The most that could have been.
+    /// The largest possible number of bytes.
     pub possible_bytes: u64,
 }
 
-/// Compares the reports with what the relay was allowed by the ratio that it granted.
+/// Checks the reports against what the granted ratio allowed the relay.
 ///
-/// The relay's seconds and the measurers' are not the same: an echo comes back up to some time
-/// later than the relay has counted it, those of its last second perhaps after the end. So a second
-/// is compared with what was echoed in itself, the one before and the two after it together, and
-/// the sum with what was echoed in all of them and in two more like the best (PROTOCOL.md §9). An
-/// honest relay reports no more than it was allowed for what it echoed in its own second, and stays
-/// below both.
+/// The relay's seconds and the measurers' differ: an echo arrives some time after the relay has
+/// counted it, in its last second perhaps after the end. So a second is compared with the echoes of
+/// itself, the one before and the two after it together, and the sum with the echoes of all seconds
+/// and of two more like the best (PROTOCOL.md §9). An honest relay reports no more than it was
+/// allowed for the echoes of its own second, and stays below both.
 ///
 /// # Errors
-/// The first report that is above its bound, or the sum.
+/// The first report above its bound, or the sum.
 pub fn check_reports(seconds: &[SecondSample], granted: Ratio) -> Result<(), ImpossibleReport> {
     let echoed = |second: &SecondSample| second.measurement_bytes;
     let best = seconds.iter().map(echoed).max().unwrap_or(0);
@@ -92,7 +91,7 @@ pub fn check_reports(seconds: &[SecondSample], granted: Ratio) -> Result<(), Imp
     };
     for (index, second) in seconds.iter().enumerate() {
         let around = index.saturating_sub(1)..index + 3;
-        // No seconds after the end are counted.
+        // Seconds after the end are not counted.
         let around = around.map(|at| seconds.get(at).map_or(best, echoed));
         let name = Some(u16::try_from(index).unwrap_or(u16::MAX));
         check(name, second.background_reported_bytes(), sum(&mut { around }), 1)?;
@@ -105,52 +104,53 @@ pub fn check_reports(seconds: &[SecondSample], granted: Ratio) -> Result<(), Imp
     check(None, sum(&mut { reported }), sum(&mut { all }), seconds.len() as u64)
 }
 
-/// The verdict about an estimate.
+/// The verdict on an estimate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// It is the relay's capacity, within ε1 and ε2.
     Conclusive,
-    /// It may be the measurers' allocation that was measured: again with more of it.
+    /// The measurers' allocation may have been the limit: repeat with a larger one.
     NeedsMoreCapacity,
-    /// The measurers were at their own limit: not the relay's capacity.
+    /// A measurer was at its own limit, so the estimate is not the relay's capacity.
     MeasurerLimited,
-    /// What lies between the measurers and the relay let through hardly more: again over more
-    /// links, or by others.
+    /// The paths between the measurers and the relay had almost no room left: repeat with more
+    /// links, or other measurers.
     PathLimited,
-    /// What came back has never stopped growing, so it is not known where it would.
+    /// The echo rate grew until the end, so its final value is unknown.
     Unsettled,
-    /// The relay granted fewer seconds than it was asked for: what it can do for so long only.
+    /// The relay granted fewer seconds than requested, so only a short burst was measured.
     ShortGrant,
-    /// It counts only what came through the relay without its clients' traffic, which is unknown.
+    /// It counts only cells in transit, without the relay's unknown client traffic.
     LowerBound,
 }
 
 /// The circumstances of an estimate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Circumstances {
-    /// Σa over the team, `None` when no measurer was limited in rate.
+    /// Σa over the team, `None` if no measurer's rate was limited.
     pub allocated: Option<BytesPerSec>,
-    /// Whether only processors lie between the team and the relay. Elsewhere a team whose capacity
-    /// is not told by its rates may itself be what was measured.
+    /// Whether there is no network between the team and the relay. Otherwise a team without rates
+    /// may itself have been the limit.
     pub is_local: bool,
     /// Whether a measurer was at its own limit.
     pub measurer_limited: bool,
-    /// Whether the paths to the relay could have carried hardly more (less than
-    /// [`Params::headroom`] times as much).
+    /// Whether the paths to the relay had almost no room left (less than [`Params::headroom`] times
+    /// the carried rate).
     pub path_limited: bool,
-    /// Whether the relay's rate was still being looked for in at least half of the seconds.
+    /// Whether the measurers had not yet found the relay's rate in at least half of the seconds.
     pub unsettled: bool,
-    /// Seconds that the relay was asked for.
+    /// Requested seconds.
     pub asked_secs: u16,
-    /// Seconds that it granted.
+    /// Granted seconds.
     pub granted_secs: u16,
 }
 
-/// Judges an estimate (paper §4.2, PROTOCOL.md §9).
+/// The verdict on an estimate (paper §4.2, PROTOCOL.md §9).
 #[must_use]
 pub fn judge(estimate: BytesPerSec, how: &Circumstances, params: &Params) -> Verdict {
     match how.allocated {
-        // First, because it counts as a draw: nothing the relay does meanwhile may undo that.
+        // First, because it counts as a draw: nothing that the relay does meanwhile may change
+        // that.
         _ if how.granted_secs < how.asked_secs => Verdict::ShortGrant,
         _ if how.measurer_limited => Verdict::MeasurerLimited,
         Some(allocated) if estimate >= params.conclusive_below(allocated) => {
@@ -164,7 +164,7 @@ pub fn judge(estimate: BytesPerSec, how: &Circumstances, params: &Params) -> Ver
 }
 
 impl Verdict {
-    /// All of them.
+    /// All verdicts.
     pub const ALL: &[Self] = &[
         Self::Conclusive,
         Self::NeedsMoreCapacity,
@@ -189,8 +189,8 @@ impl Verdict {
         }
     }
 
-    /// What an attempt with this verdict is worth as a draw. That the team was too small, the way
-    /// too poor, or that nobody has asked the relay, is not of the relay's making.
+    /// How an attempt with this verdict counts as a draw. A small team, a poor path, or cells in
+    /// transit are not the relay's fault.
     #[must_use]
     pub fn draw(self, estimate: BytesPerSec) -> Draw {
         match self {
@@ -208,7 +208,7 @@ mod tests {
     use super::estimator::median;
     use super::*;
 
-    /// A second of this much echo and background, in bytes.
+    /// A second with these bytes of echo and background.
     fn second(measurement_bytes: u64, background: u64) -> SecondSample {
         SecondSample {
             measurement_bytes,
@@ -223,7 +223,7 @@ mod tests {
         assert_eq!(second(300, 50).total_bytes(r), 350);
         assert_eq!(second(300, 1000).total_bytes(r), 400);
         assert_eq!(second(0, 1000).total_bytes(r), 0);
-        // The most a liar can gain is 1/(1-r).
+        // A lie gains at most 1/(1-r).
         assert_eq!(second(75, u64::MAX - 1).total_bytes(r), 100);
     }
 
@@ -253,14 +253,14 @@ mod tests {
         assert_eq!(of(&[u64::MAX, u64::MAX, 0]), u64::MAX / 10 * 7 + 3);
     }
 
-    /// Bytes a second that the relays of these tests can really decrypt.
+    /// The rate that the relays of these tests can really decrypt, in bytes per second.
     const CAPACITY: u64 = 12_500_000;
     /// Seconds of a measurement.
     const SECONDS: usize = 30;
 
-    /// The series of a relay that holds back what it gets in the seconds outside of `released`
-    /// and echoes it in these as evenly as it can. With `held_seconds` it can hold that much of
-    /// its capacity, and what is beyond that is not decrypted at all.
+    /// The series of a relay that holds back its echoes outside of the `released` seconds and sends
+    /// them in these as evenly as possible. It can hold `held_seconds` of its capacity; the rest is
+    /// not decrypted.
     fn held_back(released: &[bool], held_seconds: f64) -> Vec<u64> {
         let most_held = times(CAPACITY, held_seconds);
         let mut held = 0;
@@ -274,12 +274,12 @@ mod tests {
         series
     }
 
-    /// The samples of such a series; with `lie` the relay claims all background that it may.
+    /// The samples of such a series; with `lie` the relay reports all background that it may.
     fn samples(series: &[u64], lie: bool) -> Vec<SecondSample> {
         series.iter().map(|&x| second(x, if lie { 1 << 40 } else { 0 })).collect()
     }
 
-    /// The published value of a series, in proportion to the capacity.
+    /// The published value of a series divided by the capacity.
     fn inflation(series: &[u64], lie: bool) -> f64 {
         let r = Ratio::from_percent(25).unwrap();
         estimate(&samples(series, lie), r).unwrap().get() as f64 / CAPACITY as f64
@@ -290,7 +290,7 @@ mod tests {
         BytesPerSec::new(bytes).scale(factor).get()
     }
 
-    /// Numbers that only look random.
+    /// Pseudo-random numbers.
     fn noise(state: &mut u64) -> f64 {
         *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963);
         (*state >> 33) as f64 / (1_u64 << 31) as f64
@@ -299,7 +299,7 @@ mod tests {
     #[test]
     fn echoes_held_back_gain_no_more_than_epsilon_2() {
         let mut patterns: Vec<Vec<bool>> = Vec::new();
-        // A number of seconds at the end, in the middle of the rest or spread evenly.
+        // A number of seconds at the end, in the middle, or spread evenly.
         for released in 1..=SECONDS {
             patterns.push((0..SECONDS).map(|second| second >= SECONDS - released).collect());
             patterns.push(
@@ -327,7 +327,7 @@ mod tests {
                 most_by_median = most_by_median.max(median);
             }
         }
-        // The attacks are worth something: without the mean they gain 87 %.
+        // The attacks are effective: without the mean they gain 87 %.
         assert!(most > 1.049 && most_by_median > 1.87, "{most} {most_by_median}");
     }
 
@@ -344,13 +344,13 @@ mod tests {
             }
         }
         for saved in [1, 5, 30, 1000] {
-            // A token bucket that was full: what it had saved goes first, then its rate.
+            // A token bucket that was full: first its tokens are used, then its rate.
             let burst =
                 |second| if second < saved.min(SECONDS / 3) { 4 * CAPACITY } else { CAPACITY };
             all.push(("a burst", (0..SECONDS).map(burst).collect()));
         }
         for period in 2..=5 {
-            // A bucket that is filled at other times than our seconds begin.
+            // A bucket whose refills are not aligned with our seconds.
             let beat = |second| if second % period == 0 { CAPACITY * 11 / 10 } else { CAPACITY };
             all.push(("a beat", (0..SECONDS).map(beat).collect()));
             let beat = |second| if second % period == 0 { CAPACITY * 9 / 10 } else { CAPACITY };
@@ -423,9 +423,9 @@ mod tests {
         }
     }
 
-    /// The measurers' and the relay's count of a relay that echoes at `rate(t)` bytes in each
-    /// hundredth of a second, when its echoes need `delay` hundredths to arrive, and that has all
-    /// the background it may have, rounded up to 1 % of its traffic.
+    /// The measurers' and the relay's counts for a relay that echoes at `rate(t)` bytes in each
+    /// hundredth of a second and has all the background that it may, rounded up to 1 % of its
+    /// traffic; its echoes need `delay` hundredths to arrive.
     fn skewed(
         rate: impl Fn(usize) -> u64,
         delay: usize,
@@ -453,7 +453,7 @@ mod tests {
         let rates: [&dyn Fn(usize) -> u64; 6] = [
             &|_| 125_000,
             &|t| noisy[t],
-            // Bursts, a fast start, a stop, and more and more for five seconds.
+            // Bursts, a fast start, a stop, and growth for five seconds.
             &|t| if t / 100 % 3 == 0 { 1_000_000 } else { 10 },
             &|t| if t < 150 { 1_000_000 } else { 50_000 },
             &|t| if t > 700 { 0 } else { 1_000_000 },
@@ -464,7 +464,7 @@ mod tests {
                 let r = Ratio::from_percent(percent).unwrap();
                 for delay in [0, 1, 10, 50, 99, 150, 200] {
                     for secs in [1, 2, 3, 10, 30, 120] {
-                        // Of a measurement that is hardly longer than the way, little is known.
+                        // A measurement that is hardly longer than the path shows little.
                         if 4 * delay <= 100 * secs {
                             let seconds = skewed(rate, delay, secs, r);
                             let checked = check_reports(&seconds, r);
@@ -488,11 +488,11 @@ mod tests {
         once[17] = second(30_000_000, 1 << 40);
         let found = check_reports(&once, r).unwrap_err();
         assert_eq!((found.second, found.reported_bytes), (Some(17), 1 << 40));
-        // 16 % more than allowed in each, which no single second shows.
+        // 16 % more than allowed in each second, which no single second shows.
         let more = vec![second(30_000_000, 11_600_000); 30];
         let found = check_reports(&more, r).unwrap_err();
         assert_eq!((found.second, found.reported_bytes), (None, 30 * 11_600_000));
-        // With the granted ratio at 0 there is none at all.
+        // With a granted ratio of 0 none is allowed.
         assert!(check_reports(&honest, Ratio::from_percent(0).unwrap()).is_err());
         assert_eq!(check_reports(&[], r), Ok(()));
         let most = vec![second(u64::MAX, u64::MAX - 1); 3];

@@ -1,7 +1,7 @@
-//! The identities of peers: Ed25519 signatures bound to one TLS session (PROTOCOL.md §3).
+//! Authentication of peers: Ed25519 signatures bound to one TLS session (PROTOCOL.md §3).
 //!
-//! The signature covers a value that only the two ends of this TLS session can compute
-//! (RFC 5705 exporter), so it cannot be replayed on another link, nor by a man in the middle.
+//! The signature covers a value that only the two ends of this TLS session can compute (RFC 5705
+//! exporter), so neither a man in the middle nor another link can replay it.
 
 use ed25519_dalek::{Signature, Signer, SigningKey, VerifyingKey};
 
@@ -16,7 +16,7 @@ pub type Exporter = [u8; EXPORTER_LEN];
 /// Bytes of an Ed25519 signature.
 pub const SIGNATURE_LEN: usize = 64;
 
-/// Stands in front of everything that is signed, so that no signature of another protocol fits.
+/// The prefix of all signed bytes, so that no signature of another protocol is valid here.
 const SIGNED_PREFIX: &[u8] = b"flashflow-link-signature-1";
 
 /// The bytes under a signature: `prefix || command || exporter || payload before the signature`.
@@ -35,7 +35,7 @@ pub fn sign(
     key.sign(&signed_bytes(exporter, command, payload)).to_bytes()
 }
 
-/// Whether `signature` is `signer`'s over this message on this link.
+/// Whether `signature` is `signer`'s signature of this message on this link.
 ///
 /// Weak keys and non-canonical signatures are refused (`verify_strict`).
 #[must_use]

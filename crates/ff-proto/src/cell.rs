@@ -1,4 +1,4 @@
-//! Cells: how a Tor link's bytes divide into them, and the two commands FlashFlow adds.
+//! Cells: the units of a Tor link's bytes, and the two commands that FlashFlow adds.
 //!
 //! Once the VERSIONS cells have passed, a link of protocol 4 or 5 carries cells with four-byte
 //! circuit ids (tor-spec, "Cell Packet format"): a fixed-length cell is `circ_id [4] command [1]
@@ -9,7 +9,7 @@ use crate::codec::DecodeError;
 
 /// Bytes of a fixed-length cell on the wire.
 pub const CELL_LEN: usize = 514;
-/// Bytes of a cell in front of its body: circuit id and command.
+/// Bytes of a cell before its body: circuit id and command.
 pub const HEADER_LEN: usize = 5;
 /// Bytes of a fixed-length cell's body (tor-spec: PAYLOAD_LEN).
 pub const BODY_LEN: usize = 509;
@@ -35,10 +35,10 @@ pub const CMD_NETINFO: u8 = 8;
 pub const CMD_VPADDING: u8 = 128;
 /// tor-spec: CERTS, the identity of a relay.
 pub const CMD_CERTS: u8 = 129;
-/// tor-spec: AUTH_CHALLENGE, by which the initiator may say who it is.
+/// tor-spec: AUTH_CHALLENGE, after which the initiator may authenticate.
 pub const CMD_AUTH_CHALLENGE: u8 = 130;
 
-/// A fixed-length cell as it stands on the wire.
+/// A fixed-length cell, encoded for the link.
 pub type Cell = [u8; CELL_LEN];
 /// The body of a fixed-length cell.
 pub type Body = [u8; BODY_LEN];
@@ -56,16 +56,15 @@ pub struct CellRef<'a> {
     pub circ_id: u32,
     /// The command.
     pub command: u8,
-    /// The body: 509 bytes, or what the length field of a variable-length cell says.
+    /// The body: 509 bytes, or the length given in a variable-length cell.
     pub body: &'a [u8],
-    /// Bytes the cell takes on the wire.
+    /// The cell's length in bytes on the wire.
     pub wire_len: usize,
 }
 
 /// Parses the cell at the front of `buf`; `None` when the buffer ends before the cell does.
 ///
-/// Every byte string is a sequence of cells, so this cannot fail; the longest cell takes
-/// 65,542 bytes.
+/// Any bytes are a sequence of cells, so this cannot fail; the longest cell takes 65,542 bytes.
 #[must_use]
 pub fn peek_cell(buf: &[u8]) -> Option<CellRef<'_>> {
     let (&[a, b, c, d, command], rest) = buf.split_first_chunk::<HEADER_LEN>()?;
@@ -94,7 +93,7 @@ pub fn fixed_cell(circ_id: u32, command: u8, body: &[u8]) -> Result<Cell, Decode
     Ok(cell)
 }
 
-/// Builds a variable-length cell of a link's handshake: of no circuit.
+/// Builds a variable-length cell of a link's handshake, with circuit id 0.
 ///
 /// # Errors
 /// [`DecodeError::TooLong`] when `body` is longer than 65,535 bytes.
@@ -105,18 +104,18 @@ pub fn variable_cell(command: u8, body: &[u8]) -> Result<Vec<u8>, DecodeError> {
     Ok([&[0, 0, 0, 0, command], &len.to_be_bytes()[..], body].concat())
 }
 
-/// Cuts the bytes of an open link into cells, however they come.
+/// Splits the bytes of an open link into cells.
 ///
-/// A cell that lies whole in the bytes is handed on in place; one that does not is put together
-/// here. The bodies of variable-length cells are dropped: after the handshake only VPADDING has
-/// one, and it means nothing.
+/// A cell that is whole in the given bytes is passed on in place; others are joined here. The
+/// bodies of variable-length cells are dropped: after the handshake only VPADDING has one, without
+/// a meaning.
 #[derive(Clone, Debug)]
 pub struct CellAssembler {
-    /// The front of a cell whose rest is still to come.
+    /// The received part of a cell.
     partial: Cell,
-    /// Bytes of it; less than the cell needs.
+    /// The number of these bytes; less than the cell needs.
     have: usize,
-    /// Bytes of a variable-length body still to be dropped.
+    /// The bytes of a variable-length body that remain to be dropped.
     skip: usize,
 }
 
@@ -126,15 +125,15 @@ impl Default for CellAssembler {
     }
 }
 
-/// Bytes that tell how long a variable-length cell is.
+/// The number of bytes that contain the length of a variable-length cell.
 const VARIABLE_HEADER_LEN: usize = HEADER_LEN + 2;
 
 impl CellAssembler {
-    /// Takes bytes and hands on every cell that is complete with them, with an empty body where
-    /// the length is variable.
+    /// Takes bytes and passes on every cell that is complete with them; variable-length cells have
+    /// an empty body.
     ///
     /// # Errors
-    /// The first error of `on_cell`; the rest of the bytes is then lost.
+    /// The first error of `on_cell`; the remaining bytes are then lost.
     #[inline]
     pub fn feed<E>(
         &mut self,
@@ -156,7 +155,7 @@ impl CellAssembler {
         Ok(())
     }
 
-    /// Takes bytes of a cell that is not whole in them, and returns the bytes after it.
+    /// Takes bytes of a cell that is not whole in them, and returns the bytes after the cell.
     #[cold]
     fn complete<'a, E>(
         &mut self,
@@ -166,7 +165,7 @@ impl CellAssembler {
         let skipped = self.skip.min(bytes.len());
         self.skip -= skipped;
         let bytes = &bytes[skipped..];
-        // First the command, then what it says is needed.
+        // First the command, then the length that it requires.
         let bytes = self.gather(bytes, HEADER_LEN);
         if self.have < HEADER_LEN {
             return Ok(bytes);
@@ -200,19 +199,19 @@ impl CellAssembler {
     }
 }
 
-/// Follows the cell boundaries of one direction of a link without keeping its bytes.
+/// Tracks the cell boundaries in one direction of a link without keeping its bytes.
 ///
-/// It starts in front of the VERSIONS cell, whose circuit id has two bytes. Feed it every byte
-/// in order with [`advance`](Self::advance).
+/// It starts before the VERSIONS cell, whose circuit id has two bytes. Every byte must be given in
+/// order to [`advance`](Self::advance).
 #[derive(Clone, Debug)]
 pub struct Boundaries {
-    /// Header bytes of the current cell seen so far; at most 7 are needed to know its length.
+    /// Header bytes of the current cell; at most 7 are needed to know its length.
     header: [u8; 7],
-    /// How many of them there are.
+    /// The number of these bytes.
     have: usize,
-    /// Bytes of the current cell still to come, once its length is known.
+    /// The remaining bytes of the current cell, once its length is known.
     body_left: usize,
-    /// Bytes in a circuit id: 2 until the VERSIONS cell has passed, then 4.
+    /// The length of a circuit id: 2 until the VERSIONS cell has passed, then 4.
     circ_id_len: usize,
 }
 
@@ -235,9 +234,9 @@ impl Boundaries {
         self.circ_id_len == 4
     }
 
-    /// Takes bytes up to the end of the current cell at most, and says how many it took.
+    /// Takes bytes up to the end of the current cell at most, and returns their number.
     ///
-    /// A return of less than `bytes.len()` means that a cell ended there.
+    /// A result below `bytes.len()` means that a cell ended there.
     pub fn advance(&mut self, bytes: &[u8]) -> usize {
         let mut used = 0;
         while self.body_left == 0 {
@@ -255,7 +254,7 @@ impl Boundaries {
         used + body
     }
 
-    /// Once the header is complete, remembers how much body follows and forgets the header.
+    /// Once the header is complete, computes the length of the body and clears the header.
     fn read_length(&mut self) {
         let at = self.circ_id_len;
         if self.have <= at {

@@ -1,19 +1,19 @@
-//! Counter Galois Onion (Tor proposal 359) as a relay does it with a cell that it forwards, and how
-//! a client undoes that.
+//! Counter Galois Onion (Tor proposal 359): a relay's encryption of forwarded cells, and its
+//! inverse at the client.
 //!
 //! A cell's body X_L || X_R (16 and 493 bytes) passes through the wide-block cipher UIV+, whose
-//! tweak is the tag T' of the cell before and the cell's command. The result's first 16 bytes are
-//! the next tag, so cells depend on all that came before them on their circuit:
+//! tweak is the previous cell's tag T' and the cell's command. The first 16 bytes of the result are
+//! the next tag, so a cell depends on all earlier ones of its circuit:
 //!
 //! ```text
 //!   T' || command || X_R ─▶ POLYVAL ─▶ mask;   X_L := AES(X_L xor mask) xor mask   ─▶ next T'
 //!                            X_L ─▶ POLYVAL ─▶ counter of AES-CTR;   X_R := X_R xor keystream
 //! ```
 //!
-//! A relay also compares X_L with a nonce, to find the cells that are for itself. Measurement
-//! circuits have no such cells, so for them the nonce is in the key material and not used. Limits:
-//! only AES-128, and of relays only what they do with cells of others. A cell costs 290 ns, of
-//! which 80 ns wipe the two copies of hash states (AMD EPYC with AVX-512); AES-128-CTR costs 30 ns.
+//! A relay also compares X_L with a nonce, to recognise cells for itself. Measurement circuits have
+//! no such cells, so for them the nonce in the key material is not used. Limits: only AES-128, and
+//! only a relay's handling of forwarded cells. A cell takes 290 ns, of which 80 ns wipe the two
+//! copies of hash states (AMD EPYC with AVX-512); AES-128-CTR takes 30 ns.
 
 use aes::Aes128Enc;
 use aes::cipher::array::Array;
@@ -31,18 +31,18 @@ use crate::cell::{BODY_LEN, Body};
 pub const KEY_LEN: usize = 4 * BLOCK_LEN + TAG_LEN;
 /// Bytes of a tag: the left part of a body.
 pub const TAG_LEN: usize = BLOCK_LEN;
-/// Bytes of a block of AES and of POLYVAL.
+/// Length of a block of AES and of POLYVAL, in bytes.
 const BLOCK_LEN: usize = 16;
-/// Blocks that the mask is made of: the tag, then the command and the body's right part, filled
-/// up with zeros.
+/// Blocks from which the mask is computed: the tag, then the command and the body's right part,
+/// padded with zeros.
 const MASK_BLOCKS: usize = 1 + (1 + BODY_LEN - TAG_LEN).div_ceil(BLOCK_LEN);
-/// Blocks of keystream made for a cell: 31 are needed, and single blocks after the last batch of
-/// eight cost more than one more batch.
+/// Blocks of keystream computed for a cell: 31 are needed, and single blocks after the last batch
+/// of eight take longer than another batch.
 const STREAM_BLOCKS: usize = 32;
-/// The bits of AES-CTR's counter that count the blocks of a cell.
+/// The bits of AES-CTR's counter for the blocks of a cell.
 const COUNTER_MASK: u128 = 0x3f;
 
-/// The tag of a cell: the first 16 bytes of its body as the relay returned it.
+/// The tag of a cell: the first 16 bytes of the body that the relay returned.
 pub type Tag = [u8; TAG_LEN];
 
 /// One circuit's forward direction at the relay.
@@ -78,12 +78,12 @@ impl Cgo {
         cgo
     }
 
-    /// Goes to the state after a cell that the relay returned with this tag.
+    /// Sets the state after a cell that the relay returned with this tag.
     pub fn set_tag(&mut self, tag: Tag) {
         self.tag = tag;
     }
 
-    /// Does in place what a relay does with a cell that it forwards.
+    /// Encrypts in place, as a relay does with a forwarded cell.
     #[inline]
     pub fn forward(&mut self, command: u8, body: &mut Body) {
         let mask = self.mask(command, body);
@@ -101,8 +101,8 @@ impl Cgo {
         self.apply_stream(right);
     }
 
-    /// Undoes in place what the relay does with a cell that it forwards; `inverse` has the key of
-    /// the block cipher.
+    /// Inverts in place a relay's encryption of a forwarded cell; `inverse` has the key of the
+    /// block cipher.
     #[cfg(feature = "onion")]
     fn undo(&mut self, inverse: &Aes128Dec, command: u8, body: &mut Body) {
         let before = self.tag;
@@ -118,12 +118,12 @@ impl Cgo {
         self.tag = after;
     }
 
-    /// The key material that follows a cell of the relay's own with this tag.
+    /// The key material after a cell of the relay's own with this tag.
     #[cfg(feature = "onion")]
     fn next_key(&self, tag: &Tag) -> Zeroizing<[u8; KEY_LEN]> {
         let mut key = Zeroizing::new([0; KEY_LEN]);
         let (blocks, _) = key.as_chunks_mut::<BLOCK_LEN>();
-        // Behind the keystream that a cell may need.
+        // After the keystream that a cell may need.
         let counters = self.first_counter(tag) | (STREAM_BLOCKS as u128 - 1)..;
         for (block, counter) in blocks.iter_mut().zip(counters) {
             let mut stream = aes::Block::from(counter.to_be_bytes());
@@ -133,8 +133,8 @@ impl Cgo {
         key
     }
 
-    /// Takes the keystream off the right part of a returned body. It does not depend on the cell
-    /// before, so it shows which cell this is, whatever happened to its neighbours.
+    /// Removes the keystream from the right part of a returned body. That does not depend on the
+    /// previous cell, so it identifies the cell, whatever happened to its neighbours.
     pub(crate) fn reveal(&mut self, body: &mut Body) {
         let (left, right) = body.split_at_mut(TAG_LEN);
         self.tag.copy_from_slice(left);
@@ -148,15 +148,15 @@ impl Cgo {
         let bytes = Array::slice_as_flattened_mut(&mut blocks);
         bytes[..TAG_LEN].copy_from_slice(&self.tag);
         bytes[TAG_LEN] = command;
-        // The same place in both: the command takes one byte more than it has in front of it.
+        // The same position in both: the command takes one byte more than it has before it.
         bytes[TAG_LEN + 1..=BODY_LEN].copy_from_slice(&body[TAG_LEN..]);
         let mut hash = self.mask_hash.clone();
         hash.update(&blocks);
         hash.finalize().into()
     }
 
-    /// The counter of the keystream's first block that this tag gives. The low bits are for
-    /// counting within a cell, so there is never a carry.
+    /// The counter of the keystream's first block for this tag. The low bits count the blocks of a
+    /// cell, so there is never a carry.
     #[inline]
     fn first_counter(&self, tag: &Tag) -> u128 {
         let mut hash = self.counter_hash.clone();
@@ -164,7 +164,7 @@ impl Cgo {
         u128::from_be_bytes(hash.finalize().into()) & !COUNTER_MASK
     }
 
-    /// Combines the right part with the keystream that the tag gives.
+    /// Combines the right part with the keystream for the tag.
     #[inline]
     fn apply_stream(&self, right: &mut [u8]) {
         let first = self.first_counter(&self.tag);
@@ -179,15 +179,15 @@ impl Cgo {
     }
 }
 
-/// One direction of a relay as the client of the circuit has it: what the relay does is undone, and
-/// cells for the relay itself, or from it, are told by their nonce. After each of these both ends
+/// One direction of a relay, at the client of the circuit: inverts the relay's encryption, and
+/// recognises cells for the relay itself, or from it, by their nonce. After each of these both ends
 /// change their keys.
 #[cfg(feature = "onion")]
 pub struct CgoClient {
     relay: Cgo,
-    /// Undoes its block cipher.
+    /// Inverts the relay's block cipher.
     inverse: Aes128Dec,
-    /// Its key material, which ends with the nonce.
+    /// The relay's key material, which ends with the nonce.
     key: Zeroizing<[u8; KEY_LEN]>,
 }
 
@@ -201,7 +201,7 @@ impl CgoClient {
         Self { relay: Cgo::new(key), inverse, key: Zeroizing::new(*key) }
     }
 
-    /// The key material now.
+    /// The current key material.
     #[must_use]
     pub fn key(&self) -> &[u8; KEY_LEN] {
         &self.key
@@ -213,7 +213,7 @@ impl CgoClient {
         self.relay.tag
     }
 
-    /// Makes a cell one for the relay itself; its first 16 bytes are not used.
+    /// Encrypts a cell for the relay itself; its first 16 bytes are not used.
     pub fn seal(&mut self, command: u8, body: &mut Body) {
         let nonce = self.nonce();
         body[..TAG_LEN].copy_from_slice(&nonce);
@@ -221,7 +221,7 @@ impl CgoClient {
         self.change_keys(nonce);
     }
 
-    /// Decrypts a cell. Whether it is the relay's own.
+    /// Decrypts a cell; returns whether it is the relay's own.
     pub fn open(&mut self, command: u8, body: &mut Body) -> bool {
         self.relay.undo(&self.inverse, command, body);
         let is_own = bool::from(body[..TAG_LEN].ct_eq(&self.nonce()));
@@ -231,12 +231,12 @@ impl CgoClient {
         is_own
     }
 
-    /// By what a cell of the relay's own is known.
+    /// The nonce in cells of the relay's own.
     fn nonce(&self) -> Tag {
         *self.key.last_chunk().expect("a longer array")
     }
 
-    /// Goes to the keys that follow such a cell.
+    /// Changes to the keys that follow such a cell.
     fn change_keys(&mut self, tag: Tag) {
         let key = self.relay.next_key(&tag);
         let mut next = Self::new(&key);
@@ -247,17 +247,17 @@ impl CgoClient {
 
 #[cfg(feature = "onion")]
 impl core::fmt::Debug for CgoClient {
-    /// Keeps the keys to itself.
+    /// Without the keys.
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.debug_struct("CgoClient").finish_non_exhaustive()
     }
 }
 
-/// All that is secret wipes itself; the tag goes over the wire.
+/// All secret fields wipe themselves; the tag is sent over the wire.
 impl ZeroizeOnDrop for Cgo {}
 
 impl core::fmt::Debug for Cgo {
-    /// Keeps the keys to itself.
+    /// Without the keys.
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.debug_struct("Cgo").finish_non_exhaustive()
     }

@@ -1,8 +1,8 @@
-//! The measurement circuit: its key exchange, and what the target does with a cell.
+//! The measurement circuit: its key exchange, and the target's encryption of its cells.
 //!
-//! A fresh X25519 exchange gives the forward key and proves to the measurer that the target
-//! computed the same (PROTOCOL.md §5). An echoed cell then costs the target what a middle relay
-//! pays for a forwarded cell of a client that uses the same cipher (§6).
+//! A fresh X25519 exchange gives the forward key and proves to the measurer that the target derived
+//! the same key (PROTOCOL.md §5). Then an echoed cell costs the target as much as a forwarded cell
+//! costs a middle relay whose client uses the same cipher (§6).
 //!
 //! Decisions: doc/decisions.md, "Two ciphers".
 
@@ -25,14 +25,14 @@ pub const CONFIRMATION_LEN: usize = 32;
 
 /// One half of the exchange: an ephemeral X25519 key.
 pub struct EphemeralKey {
-    /// Wiped on drop by its own type.
+    /// Wiped on drop by its type.
     secret: StaticSecret,
-    /// The part for the peer.
+    /// The public half.
     public: [u8; 32],
 }
 
 impl EphemeralKey {
-    /// Makes a key of 32 bytes that must be fresh from a cryptographic generator.
+    /// Makes a key from 32 bytes, which must be fresh from a cryptographic generator.
     #[must_use]
     pub fn new(entropy: [u8; 32]) -> Self {
         let secret = StaticSecret::from(entropy);
@@ -53,8 +53,8 @@ impl EphemeralKey {
     }
 }
 
-/// The key with which a relay passes cells on in one direction, and with it the cipher. Of a
-/// measurement circuit it is the direction from measurer to target.
+/// The key, and with it the cipher, of a relay's encryption of forwarded cells in one direction;
+/// for a measurement circuit the direction from measurer to target.
 #[derive(Clone, Zeroize, ZeroizeOnDrop)]
 pub enum ForwardKey {
     /// Of [`CryptoKind::AES128_CTR`].
@@ -64,7 +64,7 @@ pub enum ForwardKey {
 }
 
 impl ForwardKey {
-    /// Which cipher it is for.
+    /// The key's cipher.
     #[must_use]
     pub fn crypto(&self) -> CryptoKind {
         match self {
@@ -83,69 +83,69 @@ impl ForwardKey {
     }
 }
 
-/// How a relay encrypts or decrypts the cells that it passes on in one direction.
+/// A relay's encryption or decryption of forwarded cells in one direction.
 #[derive(Clone, Debug)]
 pub struct Passage {
-    /// Its key there.
+    /// The relay's key.
     pub key: ForwardKey,
-    /// Command of the cells, which goes into them with CGO.
+    /// The command of the cells, which is an input of CGO.
     pub command: u8,
-    /// Cells that have passed with that key before: with AES-128-CTR the keystream goes on after
-    /// them.
+    /// The number of cells that have passed with that key before: with AES-128-CTR the keystream
+    /// continues after them.
     pub first_cell: u64,
-    /// The tag of the cell before, with CGO; zeros if there is none.
+    /// The tag of the previous cell, with CGO; zeros if there is none.
     pub tag: cgo::Tag,
 }
 
 impl core::fmt::Debug for ForwardKey {
-    /// Says what it is for and keeps the key to itself.
+    /// Without the key.
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.debug_tuple("ForwardKey").field(&self.crypto().name()).finish()
     }
 }
 
-/// What both ends derive.
+/// The keys that both ends derive.
 #[derive(Zeroize, ZeroizeOnDrop)]
 pub struct CircuitKeys {
-    /// Key material of the direction from measurer to target.
+    /// The key of the direction from measurer to target.
     pub forward: ForwardKey,
     /// The target's proof that it derived the same keys.
     pub confirmation: [u8; CONFIRMATION_LEN],
 }
 
 impl CircuitKeys {
-    /// What the target does with the circuit's cells, from the first one on.
+    /// The target's encryption of the circuit's cells, from the first one on.
     #[must_use]
     pub fn passage(&self) -> Passage {
         let key = self.forward.clone();
         Passage { key, command: CMD_MEAS_ECHO, first_cell: 0, tag: [0; cgo::TAG_LEN] }
     }
 
-    /// Whether the peer's confirmation is ours, in constant time.
+    /// Compares the peer's confirmation with ours, in constant time.
     #[must_use]
     pub fn confirms(&self, confirmation: &[u8; CONFIRMATION_LEN]) -> bool {
         self.confirmation.ct_eq(confirmation).into()
     }
 }
 
-/// The exchange's public part: everything the keys are bound to.
+/// The public inputs of the exchange, to which the keys are bound.
 #[derive(Clone, Copy, Debug)]
 pub struct Exchange<'a> {
     /// The measurement.
     pub measurement: &'a MeasurementId,
-    /// The link.
+    /// The link's TLS exporter.
     pub exporter: &'a Exporter,
     /// X25519 public key from MEAS_CREATE.
     pub measurer_public: &'a [u8; 32],
     /// X25519 public key from MEAS_CREATED.
     pub target_public: &'a [u8; 32],
-    /// The cipher that was granted.
+    /// The granted cipher.
     pub crypto: CryptoKind,
 }
 
 impl Exchange<'_> {
-    /// Derives the keys with our half; `None` when the peer's point makes the secret zero, or the
-    /// cipher is not among [`CryptoKind::SUPPORTED`].
+    /// Derives the keys with our half; `None` if the peer's point makes the secret zero, or the
+    /// cipher is not in [`CryptoKind::SUPPORTED`].
     #[must_use]
     pub fn derive(&self, ours: &EphemeralKey) -> Option<CircuitKeys> {
         let theirs = if ours.public == *self.measurer_public {
@@ -165,7 +165,7 @@ impl Exchange<'_> {
         }
     }
 
-    /// Makes the keys of the shared secret. Each cipher has a label of its own, so that two ends
+    /// Derives the keys from the shared secret. Each cipher has its own label, so that two ends
     /// with different ciphers do not confirm each other.
     fn expand<const N: usize>(
         &self,
@@ -183,23 +183,22 @@ impl Exchange<'_> {
     }
 }
 
-/// The target's end of a measurement circuit: all that a cell needs, and nothing shared.
+/// The target's end of a measurement circuit: all that its cells need, without shared state.
 #[derive(Debug)]
 pub struct EchoCircuit {
     /// The only circuit id whose MEAS_ECHO cells belong here.
     circ_id: u32,
-    /// The measurer of this circuit, so that its cells can be counted as that measurer's without
-    /// looking it up.
+    /// The measurer of this circuit, so that its cells are counted without a look-up.
     measurer: MeasurerIndex,
-    /// For hosts that decrypt by themselves.
+    /// For hosts that decrypt with their own code.
     key: ForwardKey,
-    /// The cipher where it stands.
+    /// The cipher in its current state.
     cipher: Cipher,
     /// Cells echoed so far.
     cells: u64,
 }
 
-/// What a circuit's cells pass through.
+/// The cipher of a circuit's cells.
 #[derive(Debug)]
 #[expect(clippy::large_enum_variant, reason = "a circuit is boxed as a whole, once a link")]
 enum Cipher {
@@ -210,7 +209,7 @@ enum Cipher {
 }
 
 impl EchoCircuit {
-    /// A circuit at its first cell, of the first measurer.
+    /// A circuit before its first cell, of the measurer with index 0.
     #[must_use]
     pub fn new(circ_id: u32, keys: &CircuitKeys) -> Self {
         let cipher = match &keys.forward {
@@ -221,7 +220,7 @@ impl EchoCircuit {
         Self { circ_id, measurer, key: keys.forward.clone(), cipher, cells: 0 }
     }
 
-    /// The same circuit, of this measurer.
+    /// The same circuit of this measurer.
     #[must_use]
     pub fn of_measurer(self, measurer: MeasurerIndex) -> Self {
         Self { measurer, ..self }
@@ -245,7 +244,7 @@ impl EchoCircuit {
         self.cells
     }
 
-    /// Decrypts a MEAS_ECHO body in place; the cell then goes back as it is.
+    /// Decrypts a MEAS_ECHO body in place; the cell is then sent back.
     #[inline]
     pub fn echo(&mut self, body: &mut Body) {
         match &mut self.cipher {
@@ -267,7 +266,7 @@ impl EchoCircuit {
 mod tests {
     use super::*;
 
-    /// One end's part that the other may differ in.
+    /// The inputs in which the two ends may differ.
     type Part = (Exporter, CryptoKind);
 
     /// Runs the exchange and returns both ends' keys.
@@ -329,7 +328,7 @@ mod tests {
         let forward = ForwardKey::CgoAes128([6; cgo::KEY_LEN]);
         let keys = CircuitKeys { forward, confirmation: [0; 32] };
         let nonce = *keys.forward.as_bytes().last_chunk::<16>().unwrap();
-        // The left part of the first cell's echo, as the nonce, makes that cell the relay's own.
+        // With the left part of the first cell's echo as the nonce, that cell is the relay's own.
         let mut body = [7; crate::cell::BODY_LEN];
         EchoCircuit::new(1, &keys).echo(&mut body);
         let ForwardKey::CgoAes128(mut key) = keys.forward.clone() else { unreachable!() };

@@ -1,4 +1,4 @@
-//! Reading and writing of bounded byte strings, in the manner of a TLS library's reader.
+//! Reads and writes byte strings with bounds checks, like a TLS library's reader.
 
 /// Bytes that do not decode, or a value that cannot be written.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -23,7 +23,7 @@ pub enum DecodeError {
     OutOfRange {
         /// The field.
         field: &'static str,
-        /// What it says.
+        /// Its value.
         value: u64,
         /// The least value allowed.
         min: u64,
@@ -33,16 +33,16 @@ pub enum DecodeError {
     /// Bytes are left after the last field.
     #[error("{count} bytes are left after the last field")]
     TrailingBytes {
-        /// How many.
+        /// The number of these bytes.
         count: usize,
     },
-    /// A protocol version this code does not speak.
+    /// An unsupported protocol version.
     #[error("version {0} of the measurement protocol is not spoken here")]
     UnknownVersion(u8),
-    /// A control command this code does not know.
+    /// An unknown control command.
     #[error("control command {0} is unknown")]
     UnknownCommand(u8),
-    /// A control command that others receive.
+    /// A control command for another role.
     #[error("control command {0} is not for this role")]
     NotForRole(u8),
 }
@@ -64,7 +64,7 @@ impl<'a> Reader<'a> {
     /// Takes `len` bytes.
     ///
     /// # Errors
-    /// [`DecodeError::Truncated`] naming `field` when fewer are left.
+    /// [`DecodeError::Truncated`] with `field` when fewer bytes are left.
     pub fn take(&mut self, len: usize, field: &'static str) -> Result<&'a [u8], DecodeError> {
         let (head, tail) =
             self.rest.split_at_checked(len).ok_or(DecodeError::Truncated { field })?;
@@ -75,7 +75,7 @@ impl<'a> Reader<'a> {
     /// Takes an array of `N` bytes.
     ///
     /// # Errors
-    /// As [`take`](Self::take).
+    /// Those of [`take`](Self::take).
     pub fn array<const N: usize>(&mut self, field: &'static str) -> Result<[u8; N], DecodeError> {
         let (head, tail) =
             self.rest.split_first_chunk::<N>().ok_or(DecodeError::Truncated { field })?;
@@ -86,7 +86,7 @@ impl<'a> Reader<'a> {
     /// Takes one byte.
     ///
     /// # Errors
-    /// As [`take`](Self::take).
+    /// Those of [`take`](Self::take).
     pub fn u8(&mut self, field: &'static str) -> Result<u8, DecodeError> {
         self.array::<1>(field).map(|[byte]| byte)
     }
@@ -94,7 +94,7 @@ impl<'a> Reader<'a> {
     /// Takes a big-endian 16-bit number.
     ///
     /// # Errors
-    /// As [`take`](Self::take).
+    /// Those of [`take`](Self::take).
     pub fn u16(&mut self, field: &'static str) -> Result<u16, DecodeError> {
         self.array(field).map(u16::from_be_bytes)
     }
@@ -105,16 +105,16 @@ impl<'a> Reader<'a> {
         self.rest
     }
 
-    /// Whether everything has been read.
+    /// Whether all bytes have been read.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.rest.is_empty()
     }
 
-    /// Ends the reading.
+    /// Checks that all bytes have been read.
     ///
     /// # Errors
-    /// [`DecodeError::TrailingBytes`] when something is left.
+    /// [`DecodeError::TrailingBytes`] when bytes are left.
     pub fn finish(self) -> Result<(), DecodeError> {
         match self.rest.len() {
             0 => Ok(()),

@@ -1,10 +1,10 @@
-//! What is in the cells, and how a returned one is checked without having been kept.
+//! The content of cells, and how a returned one is checked without storing it.
 //!
-//! A link's content is the keystream of a secret key that never leaves the measurer: cell i holds
-//! bytes 509·i and on. With AES-128-CTR the target adds the forward keystream at the same offset;
-//! with CGO what it returns also depends on the tag of the cell that it returned before. So the
-//! measurer regenerates what must come back for any i (PROTOCOL.md §6). Which cells are checked is
-//! drawn from another secret keystream, so the target cannot tell.
+//! A link's content is the keystream of a secret key that never leaves the measurer: cell i has the
+//! bytes from 509·i on. With AES-128-CTR the target adds the forward keystream at the same offset;
+//! with CGO its result also depends on the tag of the cell that it returned before. So the measurer
+//! can compute what must come back for any i (PROTOCOL.md §6). Another secret keystream draws the
+//! cells to check, so the target does not know them.
 //!
 //! Decisions: doc/decisions.md, "Checks are drawn when cells return".
 
@@ -36,31 +36,31 @@ impl Content {
     }
 }
 
-/// Says what must come back.
+/// Computes what must come back.
 #[derive(Debug)]
 pub struct Checker {
     /// The link's content.
     content: Keystream,
-    /// What the target does with it.
+    /// The target's encryption of it.
     forward: Forward,
     /// The cells' command.
     command: u8,
-    /// Cells that have passed with the target's key before.
+    /// The number of cells that have passed with the target's key before.
     first_cell: u64,
 }
 
-/// What the target does with a cell.
+/// The target's encryption of a cell.
 #[derive(Debug)]
 #[expect(clippy::large_enum_variant, reason = "a checker is boxed as a whole, once a link")]
 enum Forward {
     /// Adds the keystream at the same offset.
     Aes128Ctr(Keystream),
-    /// Encrypts it, and the tag of the cell before with it.
+    /// Encrypts it together with the previous cell's tag.
     CgoAes128(Cgo),
 }
 
 impl Checker {
-    /// A checker of the circuit with this content secret, with which the target does this.
+    /// A checker for the circuit with this content secret and this encryption by the target.
     #[must_use]
     pub fn new(secret: &[u8; 16], passage: &Passage) -> Self {
         let forward = match &passage.key {
@@ -73,8 +73,8 @@ impl Checker {
 
     /// The body that the echo of cell `index` must have.
     ///
-    /// `before` are the first bytes of the body that was returned in front of it, whether they are
-    /// right or not; the passage's tag for cell 0. With AES-128-CTR they do not matter.
+    /// `before` are the first bytes of the body that was returned before it, right or wrong; for
+    /// cell 0 the passage's tag. With AES-128-CTR they are not used.
     #[must_use]
     pub fn expected(&mut self, index: u64, before: &Tag) -> Body {
         let mut body = self.content(index);
@@ -91,7 +91,7 @@ impl Checker {
         body
     }
 
-    /// Whether `body` is the echo of cell `index`, whatever was returned in front of it.
+    /// Whether `body` is the echo of cell `index`, whatever was returned before it.
     #[must_use]
     pub fn is_echo_of(&mut self, index: u64, body: &Body) -> bool {
         match &mut self.forward {
@@ -113,31 +113,31 @@ impl Checker {
     }
 }
 
-/// Where the content of a cell begins.
+/// The offset of a cell's content.
 fn offset(index: u64) -> u64 {
     index.wrapping_mul(BODY_LEN as u64)
 }
 
-/// Checks that are made however few cells come back: forging a hundredth of any number of cells
-/// then stays unseen with less than 0.99^300 = 5 %.
+/// The expected number of checks even with few cells: forging a hundredth of any number of cells
+/// then remains undetected with a probability below 0.99^300 = 5 %.
 const CHECKS_AT_LEAST: f64 = 300.0;
 
-/// Draws which cells are checked, independently of each other.
+/// Draws the cells to check, independently of each other.
 ///
-/// The probability of a cell is at least that asked for, and 300 / n for the n-th that comes back
-/// on all links that are counted together (PROTOCOL.md §6).
+/// The probability of a cell is at least the requested one, and 300 / n for the n-th that comes
+/// back on all links that are counted together (PROTOCOL.md §6).
 #[derive(Debug)]
 pub struct Sampler {
     /// Source of the draws.
     keystream: Keystream,
     /// The least probability.
     probability: f64,
-    /// The cell drawn.
+    /// The next cell to check.
     next: u64,
 }
 
 impl Sampler {
-    /// A sampler that checks a cell with at least `probability`, which is cut to [1e-9, 1].
+    /// A sampler that checks a cell with at least `probability`, which is clamped to [1e-9, 1].
     #[must_use]
     pub fn new(secret: &[u8; 16], probability: f64) -> Self {
         let probability = probability.clamp(1e-9, 1.0);
@@ -151,16 +151,17 @@ impl Sampler {
         self.next
     }
 
-    /// Draws the sample after it, when `echoed_in_all` cells have come back in all. If that is fewer
-    /// than on this link alone, the link's own count is used.
+    /// Draws the next sample when `echoed_in_all` cells have come back in total; if that is fewer
+    /// than on this link, the link's own count is used.
     pub fn advance(&mut self, echoed_in_all: u64) {
         let behind = self.next.saturating_add(1);
         let number = behind.saturating_add(1).max(echoed_in_all);
         self.next = behind.saturating_add(self.gap(number));
     }
 
-    /// How many cells to skip: geometrically distributed, by inversion, with the probability of the
-    /// cell that is the `number`-th in all. Those after it need less, so they get more.
+    /// The number of cells to skip: geometrically distributed, by inversion, with the probability
+    /// of the `number`-th cell in total. Later cells need a lower probability, so theirs is higher
+    /// than needed.
     fn gap(&mut self, number: u64) -> u64 {
         #[expect(clippy::cast_precision_loss, reason = "cells of one measurement are below 2^53")]
         let probability = self.probability.max(CHECKS_AT_LEAST / number as f64);
@@ -227,7 +228,8 @@ mod tests {
             for _ in 0..draws {
                 sampler.advance(u64::MAX);
             }
-            // The mean gap's relative standard error is below 1/sqrt(20000) = 0.7 %; 4 of them.
+            // The mean gap's relative standard error is below 1/sqrt(20000) = 0.7 %; the bound is 4
+            // of them.
             let mean = sampler.next() as f64 / f64::from(draws);
             assert!((mean * probability - 1.0).abs() < 0.03, "p {probability}: mean gap {mean}");
         }
@@ -245,7 +247,7 @@ mod tests {
             checks
         };
         assert_eq!((checks(300, 1), checks(15, 20)), (300, 15));
-        // 300 * (1 + ln(n / 300)), with a standard deviation below the root of it.
+        // 300 * (1 + ln(n / 300)), with a standard deviation below its square root.
         let expected = 300.0 * (1.0 + (1e6 / 300.0_f64).ln());
         assert!((f64::from(checks(1_000_000, 1)) - expected).abs() < 4.0 * expected.sqrt());
         let of_20 = f64::from(checks(50_000, 20));

@@ -1,19 +1,19 @@
-//! Why measurements fail: one table of all kinds, with what programs need to know of each.
+//! Why measurements fail: a table of all kinds with their code, exit status and party at fault.
 //!
-//! An error gives its kind where it is defined, by a method `kind`; the facts that follow from the
-//! kind (the stable name, the exit status, the side at fault) stand here once.
+//! An error returns its kind by a method `kind` where it is defined; all that follows from the kind
+//! (the stable name, the exit status, the party at fault) is only here.
 
-/// The side at fault, as far as the coordinator can tell.
+/// The party at fault, as far as the coordinator can tell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// The coordinator or its team.
     Coordinator,
-    /// The relay, or the way to it: a relay that cannot answer and one that will not answer look
-    /// alike. Or the relay or a measurer, which contradict each other.
+    /// The relay, or the path to it: a relay that cannot answer and one that does not want to look
+    /// alike. Or either the relay or a measurer, whose counts contradict each other.
     Unclear,
     /// The relay, by its own choice.
     Relay,
-    /// The relay, against the protocol: nothing that it has returned is worth anything.
+    /// The relay, which broke the protocol: its results are worthless.
     Violation,
 }
 
@@ -27,7 +27,7 @@ macro_rules! kinds {
         }
 
         impl FailureKind {
-            /// All of them.
+            /// All kinds.
             pub const ALL: &[Self] = &[$(Self::$name),+];
 
             /// A stable name for logs and JSON.
@@ -52,7 +52,7 @@ macro_rules! kinds {
                 }
             }
 
-            /// The side at fault.
+            /// The party at fault.
             #[must_use]
             pub const fn fault(self) -> Fault {
                 match self {
@@ -152,9 +152,9 @@ mod tests {
             let code = kind.code();
             assert_eq!(FailureKind::from_code(code), Some(*kind));
             assert!(code.bytes().all(|b| b.is_ascii_lowercase() || b == b'_'), "{code}");
-            // 0 is success, 2 a wrong command line; 10, 11 and 13 are verdicts.
+            // 0 is success, 2 an invalid command line; 10, 11 and 13 are verdicts.
             assert!(matches!(kind.exit_status(), 1 | 3..=9 | 12), "{code}");
-            // 9 says that the relay broke the rules, and nothing else does.
+            // 9 means that the relay broke the rules, and no other status does.
             assert_eq!(kind.exit_status() == 9, kind.fault() == Fault::Violation, "{code}");
         }
     }

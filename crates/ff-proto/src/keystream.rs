@@ -1,8 +1,8 @@
 //! AES-128 in counter mode over a link's cells: seekable, and fast for 509-byte pieces.
 //!
-//! The generic counter mode of the `ctr` crate takes the wide path of the `aes` crate only for
-//! whole batches of 64 blocks, which one cell (under 32 blocks) never fills: 119 ns a cell. Here
-//! 64 blocks of keystream are made at a time and used up cell by cell: 30 ns (AMD Zen 5).
+//! The counter mode of the `ctr` crate uses the wide code of the `aes` crate only for whole batches
+//! of 64 blocks, which one cell (under 32 blocks) never fills: 119 ns a cell. Here 64 blocks of
+//! keystream are computed at once and used cell by cell: 30 ns (AMD Zen 5).
 //!
 //! Decisions: doc/decisions.md, "AES-CTR by 64 blocks".
 
@@ -11,22 +11,22 @@ use aes::cipher::array::Array;
 use aes::cipher::{BlockCipherEncrypt, KeyInit};
 use zeroize::Zeroize;
 
-/// Blocks of keystream made at a time; the widest batch the `aes` crate knows.
+/// Blocks of keystream computed at once; the widest batch of the `aes` crate.
 const BATCH_BLOCKS: usize = 64;
 /// Bytes of a block.
 const BLOCK_LEN: usize = 16;
-/// Bytes of keystream made at a time.
+/// Bytes of keystream computed at once.
 const BATCH_LEN: usize = BATCH_BLOCKS * BLOCK_LEN;
 
 /// An AES-128-CTR keystream with a zero initial counter, as tor-spec uses it for relay crypto.
 pub struct Keystream {
     /// The expanded key.
     cipher: Aes128,
-    /// The counter of the first block not made yet.
+    /// The counter of the next block to compute.
     next_block: u64,
-    /// Keystream that has been made.
+    /// The computed keystream.
     batch: [aes::Block; BATCH_BLOCKS],
-    /// Bytes of `batch` that have been used; `BATCH_LEN` when it must be made anew.
+    /// Used bytes of `batch`; `BATCH_LEN` if a new one must be computed.
     used: usize,
 }
 
@@ -43,7 +43,7 @@ impl Keystream {
         }
     }
 
-    /// Goes to a byte offset of the keystream.
+    /// Moves to a byte offset of the keystream.
     pub fn seek(&mut self, offset: u64) {
         self.next_block = offset / BLOCK_LEN as u64;
         self.make_batch();
@@ -74,7 +74,7 @@ impl Keystream {
         }
     }
 
-    /// Bytes that can be taken from the batch, which is made anew when it is used up.
+    /// The unused bytes of the batch; computes a new batch if there are none.
     #[inline]
     fn available(&mut self) -> usize {
         if self.used == BATCH_LEN {
@@ -83,7 +83,7 @@ impl Keystream {
         BATCH_LEN - self.used
     }
 
-    /// Takes `len` bytes of the batch; `len` is at most [`available`](Self::available).
+    /// Takes `len` bytes of the batch, at most [`available`](Self::available).
     #[inline]
     fn take(&mut self, len: usize) -> &[u8] {
         let start = self.used;
@@ -91,7 +91,7 @@ impl Keystream {
         &Array::slice_as_flattened(&self.batch)[start..self.used]
     }
 
-    /// Makes the batch that starts at `next_block`.
+    /// Computes the batch that starts at `next_block`.
     fn make_batch(&mut self) {
         let first = self.next_block;
         for (block, counter) in self.batch.iter_mut().zip(first..) {
@@ -112,7 +112,7 @@ impl Drop for Keystream {
 }
 
 impl core::fmt::Debug for Keystream {
-    /// Says where it stands and keeps the key to itself.
+    /// The position, without the key.
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.debug_struct("Keystream").field("next_block", &self.next_block).finish_non_exhaustive()
     }

@@ -1,9 +1,9 @@
-//! The control messages, and how they stand in a MEASUREMENT cell (PROTOCOL.md §4).
+//! The control messages and their encoding in a MEASUREMENT cell (PROTOCOL.md §4).
 //!
-//! A body is `version [1] command [1] length [2] payload [length]`, the rest zero. A payload is
-//! its message's fixed fields, then extensions, then, where the message is signed, the signer's
-//! id and signature. Extensions are `count [1]` and so often `type [1] length [1] value
-//! [length]`; a reader ignores the types it does not know.
+//! A body is `version [1] command [1] length [2] payload [length]`, the rest zero. A payload has
+//! its message's fixed fields, then extensions, then, if the message is signed, the signer's id and
+//! signature. Extensions are `count [1]` and then that many of `type [1] length [1] value
+//! [length]`; a reader ignores unknown types.
 //!
 //! Each message lists its fields once, for reading and for writing: `fields!` makes both from the
 //! list.
@@ -25,9 +25,9 @@ use crate::cell::{BODY_LEN, Body};
 use crate::codec::{DecodeError, Reader};
 use crate::ids::Ed25519Id;
 
-/// The version of the measurement protocol spoken here.
+/// The supported version of the measurement protocol.
 pub const VERSION: u8 = 1;
-/// Bytes of a body in front of the payload.
+/// Bytes of a body before the payload.
 const PREFIX_LEN: usize = 4;
 /// The longest payload.
 pub const MAX_PAYLOAD_LEN: usize = BODY_LEN - PREFIX_LEN;
@@ -36,37 +36,37 @@ pub const MAX_PAYLOAD_LEN: usize = BODY_LEN - PREFIX_LEN;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Msg {
-    /// Coordinator to target: let this team measure you.
+    /// Coordinator to target: requests a measurement by this team.
     Params(Signed<MeasParams>),
     /// Target to coordinator: granted.
     ParamsOk(MeasParamsOk),
     /// Measurer to target: open the measurement circuit of this link.
     Create(Signed<MeasCreate>),
-    /// Target to measurer: it is open.
+    /// Target to measurer: the circuit is open.
     Created(MeasCreated),
     /// Target to coordinator: the background traffic of one second.
     Bg(MeasBg),
-    /// Target to coordinator: how it fared; may only lower its weight.
+    /// Target to coordinator: the load of the target; may only lower its weight.
     Stats(MeasStats),
-    /// Either way: the measurement is over.
+    /// In both directions: the measurement is over.
     End(MeasEnd),
-    /// Either way: the measurement failed.
+    /// In both directions: the measurement failed.
     Err(MeasErr),
 }
 
-/// The readers of messages.
+/// The role that reads a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// The relay that is measured.
+    /// The measured relay.
     Target,
-    /// The role that asks for the measurement.
+    /// The role that requests the measurement.
     Coordinator,
-    /// The role that sends the traffic.
+    /// The role that sends the cells.
     Measurer,
 }
 
 impl Role {
-    /// Whether it may be sent a message with this command (PROTOCOL.md §4).
+    /// Whether this role may receive a message with this command (PROTOCOL.md §4).
     fn receives(self, command: u8) -> bool {
         match command {
             MeasParams::COMMAND | MeasCreate::COMMAND => self == Self::Target,
@@ -82,8 +82,7 @@ impl Role {
 /// An extension: its type and its value.
 pub(crate) type Extension = (u8, Vec<u8>);
 
-/// A message's place in the protocol: its command byte, and what it says in extensions. Most have
-/// none.
+/// A message's command byte and its extensions; most have none.
 pub(crate) trait Payload: Fields {
     /// The command byte.
     const COMMAND: u8;
@@ -93,7 +92,7 @@ pub(crate) trait Payload: Fields {
         Ok(Vec::new())
     }
 
-    /// Takes an extension that was read, and ignores one of an unknown type.
+    /// Reads an extension; ignores an unknown type.
     fn extend(&mut self, _kind: u8, _value: &[u8]) -> Result<(), DecodeError> {
         Ok(())
     }
@@ -111,7 +110,7 @@ pub(crate) trait Payload: Fields {
         Ok(())
     }
 
-    /// Reads fields and extensions, and leaves what follows.
+    /// Reads fields and extensions, and leaves the rest.
     fn decode(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
         let mut message = Self::read_fields(reader)?;
         for _ in 0..reader.u8("extension count")? {
@@ -123,14 +122,14 @@ pub(crate) trait Payload: Fields {
     }
 }
 
-/// A message with its signer's claim. [`verify`](Self::verify) before believing it.
+/// A message with its claimed signer. Use [`verify`](Self::verify) before trusting it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Signed<T> {
     message: T,
-    /// The key that the sender claims.
+    /// The claimed key of the sender.
     signer: Ed25519Id,
     signature: [u8; SIGNATURE_LEN],
-    /// The bytes the signature covers: the payload in front of it.
+    /// The bytes that the signature covers: the payload before it.
     signed: Vec<u8>,
 }
 
@@ -153,20 +152,20 @@ impl<T: Payload> Signed<T> {
         Ok(Self { message, signer, signature, signed })
     }
 
-    /// The signer and the message, if the signature is good on this link.
+    /// The signer and the message, if the signature is valid on this link.
     #[must_use]
     pub fn verify(&self, exporter: &Exporter) -> Option<(&Ed25519Id, &T)> {
         auth::verify(&self.signer, exporter, T::COMMAND, &self.signed, &self.signature)
             .then_some((&self.signer, &self.message))
     }
 
-    /// The key that claims to have signed it, unchecked.
+    /// The claimed key of the signer, unchecked.
     #[must_use]
     pub fn claimed_signer(&self) -> &Ed25519Id {
         &self.signer
     }
 
-    /// The message, with an unchecked sender.
+    /// The message, whose sender is unchecked.
     #[must_use]
     pub fn unverified(&self) -> &T {
         &self.message
@@ -188,7 +187,7 @@ impl<T: Payload> Signed<T> {
     }
 }
 
-/// Reads a payload that nobody signs.
+/// Reads an unsigned payload.
 fn decode_plain<T: Payload>(payload: &[u8]) -> Result<T, DecodeError> {
     let mut reader = Reader::new(payload);
     let message = T::decode(&mut reader)?;
@@ -226,8 +225,8 @@ impl Msg {
     /// Reads a message from the body of a MEASUREMENT cell that was sent to this role.
     ///
     /// # Errors
-    /// [`DecodeError::NotForRole`] for a message that only others receive, whose payload is not
-    /// looked at, and else as for [`decode`](Self::decode).
+    /// [`DecodeError::NotForRole`] for a message to other roles, whose payload is not read;
+    /// otherwise those of [`decode`](Self::decode).
     pub fn decode_for(role: Role, body: &[u8]) -> Result<Self, DecodeError> {
         let (command, payload) = open_body(body)?;
         if !role.receives(command) {
@@ -273,7 +272,7 @@ fn open_body(body: &[u8]) -> Result<(u8, &[u8]), DecodeError> {
     Ok((command, reader.take(length, "payload")?))
 }
 
-/// Appends a plain payload and returns its command.
+/// Appends an unsigned payload and returns its command.
 fn put<T: Payload>(message: &T, payload: &mut Vec<u8>) -> Result<u8, DecodeError> {
     message.encode(payload)?;
     Ok(T::COMMAND)

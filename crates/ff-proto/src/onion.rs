@@ -1,5 +1,5 @@
-//! The part of Tor's circuits that is needed to send cells through a relay: a client's end, and
-//! that of the next relay.
+//! The part of Tor's circuits for sending cells through a relay: the client's end, and that of the
+//! next relay.
 //!
 //! ```text
 //!   circuit::Building   ntor::NtorClient ─▶ CREATE2, CREATED2 ─▶ Hop ─▶ EXTEND2, EXTENDED2 ─▶ Passage × 2
@@ -7,8 +7,8 @@
 //!   inside::Inside      CREATE_FAST ─▶ Hop ─▶ EXTEND2 ─▶ Passage, in a relay's own process
 //! ```
 //!
-//! When a circuit has been extended, the relay has seen one cell for itself in each direction and
-//! forwards all others: what it does with those is a [`Passage`](crate::circuit::Passage).
+//! When a circuit has been extended, the relay has handled one cell for itself in each direction
+//! and forwards all others; its encryption of those is a [`Passage`](crate::circuit::Passage).
 //!
 //! Decisions: doc/decisions.md, "Handshakes of our own for transit".
 

@@ -1,4 +1,4 @@
-//! The parameters of a measurement: the paper's values as defaults, and their bounds.
+//! The parameters of a measurement with their bounds; the defaults are mostly the paper's values.
 //!
 //! Decisions: doc/decisions.md, "CGO alone by default".
 
@@ -8,36 +8,35 @@ use core::time::Duration;
 use crate::ids::CryptoKind;
 use crate::units::{BytesPerSec, Ratio};
 
-/// Seconds a measurement may last at all: up to the greatest `FFMaxMeasurementDuration`.
+/// Valid durations of a measurement in seconds: up to the greatest `FFMaxMeasurementDuration`.
 pub const DURATION_SECS: RangeInclusive<u16> = 1..=120;
-/// Seconds of a period, in which a relay is measured once (paper §4.3: 24 h), unless its operator
-/// sets another.
+/// The default length of a period, in which a relay is measured once, in seconds (paper §4.3: 24
+/// h).
 pub const PERIOD_SECS: u64 = 86_400;
-/// Sockets of a whole team.
+/// Valid numbers of sockets of a team.
 pub const SOCKETS: RangeInclusive<u16> = 1..=4096;
-/// Cells the measurer puts into one TLS record: 31 fill the largest record TLS allows.
+/// Valid numbers of cells per TLS record: 31 fill the largest record.
 pub const CELLS_PER_RECORD: RangeInclusive<usize> = 1..=31;
 /// The least probability of checking a cell (paper §4.1: p = 1e-5).
 pub const MIN_CHECK_PROBABILITY: f64 = 1e-5;
-/// The background allowance never falls below this, whatever the ratio, so that a relay's few
-/// clients do not notice that it is measured.
+/// The least background allowance, whatever the ratio, so that a relay's few clients do not notice
+/// a measurement.
 pub const BACKGROUND_FLOOR: BytesPerSec = BytesPerSec::from_mbit(1);
 
 /// A path with a shorter round trip than this is full at once.
 const NEAR: Duration = Duration::from_millis(5);
-/// The longest round trip that counts, because a relay may delay all its answers.
+/// The longest round trip that is used, because a relay may delay all its answers.
 const FAR: Duration = Duration::from_millis(500);
-/// Round trips until a relay's rate is found and the surplus queue is drained: the window doubles
-/// in each of the first, three show no growth, and three drain.
+/// The number of round trips until a relay's rate is found and the surplus queue is drained: the
+/// window doubles in each of the first ones, three show no growth, and three drain.
 const SETTLE_ROUND_TRIPS: u32 = 11;
-/// The most seconds beyond those that count.
+/// The largest number of additional seconds.
 pub const MAX_SETTLE_SECS: u16 = 5;
-/// The round trip that is assumed where it is not known.
+/// The round trip that is assumed if it is unknown.
 const UNKNOWN: Duration = Duration::from_millis(250);
 
-/// For how many seconds more a relay at this distance is measured, because its rate is not found at
-/// once: 11 round trips, and one second so that whole ones count; none where a round trip is
-/// shorter than 5 ms.
+/// The number of additional seconds for a relay with this round trip, because its rate is not found
+/// at once: 11 round trips, and one second so that whole ones count; 0 for a round trip below 5 ms.
 #[must_use]
 pub fn settle_secs(round_trip: Option<Duration>) -> u16 {
     let round_trip = round_trip.unwrap_or(UNKNOWN).min(FAR);
@@ -48,11 +47,11 @@ pub fn settle_secs(round_trip: Option<Duration>) -> u16 {
     1 + (1..MAX_SETTLE_SECS).find(|&whole| f64::from(whole) >= secs).unwrap_or(MAX_SETTLE_SECS - 1)
 }
 
-/// ε2 in percent: how far above the truth an estimate may lie (paper §6.1), and how far above the
-/// mean second (`aggregate::estimate`).
+/// ε2 in percent: the largest relative error of an estimate above the truth (paper §6.1), and above
+/// the mean second (`aggregate::estimate`).
 pub const EPSILON2_PERCENT: u8 = 5;
 
-/// How the seconds of a measurement become its estimate.
+/// How the estimate is computed from the seconds of a measurement.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(
     feature = "serde",
@@ -63,18 +62,18 @@ pub const EPSILON2_PERCENT: u8 = 5;
 pub enum Estimator {
     /// The median second, but at most 1 + ε2 times the mean second.
     ///
-    /// The median alone can be moved by choosing when cells come back: those of nearly half of the
-    /// seconds can be kept for the others. The mean cannot, because what is echoed in all seconds
-    /// has been decrypted in all seconds. PROTOCOL.md §9 has the bounds.
+    /// The median alone can be inflated by choosing when cells come back: echoes of nearly half of
+    /// the seconds can be kept for the others. The mean cannot, because cells echoed in all seconds
+    /// have been decrypted in all seconds. PROTOCOL.md §9 has the bounds.
     #[default]
     BoundedMedian,
 }
 
 impl Estimator {
-    /// All of them.
+    /// All estimators.
     pub const ALL: &[Self] = &[Self::BoundedMedian];
 
-    /// Its name in files.
+    /// The name in files.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -83,43 +82,42 @@ impl Estimator {
     }
 }
 
-/// What every role of a measurement has to agree on.
+/// The parameters on which all roles of a measurement must agree.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Params {
-    /// s: sockets of the whole team, where nothing is known of relay and path (paper App. E.1:
-    /// 160).
+    /// s: sockets of the whole team, if relay and path are unknown (paper App. E.1: 160).
     pub sockets: u16,
-    /// t: seconds that count. The paper takes 30 (App. E.3), some of which its TCP needed to start.
+    /// t: counted seconds. The paper uses 30 (App. E.3), some of which its TCP needed to start.
     /// Here these do not count, and 10 s give 0.945 to 1.013 of the truth (PROTOCOL.md §9 has the
     /// table).
     pub duration_secs: u16,
-    /// r: the greatest share of background traffic (paper §6.2: 0.25).
+    /// r: the largest share of background traffic (paper §6.2: 0.25).
     pub ratio: Ratio,
-    /// How seconds become the estimate.
+    /// The estimator.
     pub estimator: Estimator,
-    /// m: measurer capacity per relay capacity. The paper takes 2.25 (App. E.2), because what its
-    /// measurers sent varied; here they send at a set rate, and with 1.5 two of three measurers are
-    /// still enough.
+    /// m: measurer capacity per relay capacity. The paper uses 2.25 (App. E.2), because the sending
+    /// rate of its measurers varied; here they send at a set rate, and with 1.5 two of three
+    /// measurers are still enough.
     pub multiplier: f64,
-    /// ε1: how far below the truth an estimate may lie (paper §6.1: 0.20).
+    /// ε1: the largest relative error of an estimate below the truth (paper §6.1: 0.20).
     pub epsilon1: f64,
-    /// ε2: how far above the truth an estimate may lie (paper §6.1: 0.05).
+    /// ε2: the largest relative error of an estimate above the truth (paper §6.1: 0.05).
     pub epsilon2: f64,
-    /// p: with which probability a cell is checked. The paper's 1e-5 is the least; at 1e-3 the
-    /// check costs under 1 ns a cell and the round-trip times have a hundred times the samples.
+    /// p: the probability of checking a cell. The paper's 1e-5 is the least; at 1e-3 the check
+    /// takes under 1 ns a cell, and there are a hundred times as many samples of round trips.
     pub check_probability: f64,
-    /// Cells per TLS record. Tor's relays send records of up to 4 KB, and 3.1 to 3.3 KB in the mean
-    /// when busy, that is 6 cells (seen with tor 0.4.9.11). Larger records would make the relay
-    /// look faster than it is when it serves clients.
+    /// Cells per TLS record. Tor's relays send records of up to 4 KB, and busy ones 3.1 to 3.3 KB
+    /// in the mean, which is 6 cells (observed with tor 0.4.9.11). With larger records the relay
+    /// would look faster than it is for clients.
     pub cells_per_record: usize,
-    /// The ciphers that the relay may choose from for the measurement circuits, the preferred one
-    /// first: the one that clients use, unless told otherwise. It takes the first that it has, so a
-    /// cheaper one must not stand in front.
+    /// The accepted ciphers of the measurement circuits in order of preference; by default only the
+    /// one that clients use. The relay takes the first that it supports, so a cheaper one must not
+    /// come first.
     pub crypto: &'static [CryptoKind],
 }
 
 impl Default for Params {
-    /// What coordinators measure with unless told otherwise.
+    /// The default parameters of coordinators.
     fn default() -> Self {
         Self { duration_secs: 10, multiplier: 1.5, ..Self::PAPER }
     }
@@ -129,7 +127,7 @@ impl Default for Params {
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[error("{name} is {value}, but must be within {bounds}")]
 pub struct ParamError {
-    /// Which parameter.
+    /// The parameter.
     name: &'static str,
     value: f64,
     /// The allowed values.
@@ -137,7 +135,7 @@ pub struct ParamError {
 }
 
 impl Params {
-    /// The paper's (§4.1, §6.1, §6.2, App. E), but for the check probability, cells per record and
+    /// The paper's (§4.1, §6.1, §6.2, App. E), except check probability, cells per record and
     /// ciphers, which are ours.
     pub const PAPER: Self = Self {
         sockets: 160,
@@ -155,7 +153,7 @@ impl Params {
     /// Checks every bound.
     ///
     /// # Errors
-    /// [`ParamError`] naming the first parameter that is out of its bounds.
+    /// [`ParamError`] with the first parameter that is out of its bounds.
     pub fn validate(&self) -> Result<(), ParamError> {
         let check = |name, value: f64, low: f64, high: f64| {
             if (low..=high).contains(&value) {
@@ -176,7 +174,7 @@ impl Params {
         let cells = |cells: usize| f64::from(u8::try_from(cells).unwrap_or(u8::MAX));
         let (low, high) = (cells(*CELLS_PER_RECORD.start()), cells(*CELLS_PER_RECORD.end()));
         check("the number of cells per record", cells(self.cells_per_record), low, high)?;
-        // Kinds that are unknown here cannot be checked, and none twice: so there are few.
+        // Unknown kinds cannot be checked, and there are no duplicates, so there are few.
         let most = cells(CryptoKind::SUPPORTED.len());
         check("the number of crypto kinds", cells(self.crypto.len()), 1.0, most)?;
         self.crypto.iter().enumerate().try_for_each(|(index, kind)| {
@@ -201,8 +199,8 @@ impl Params {
         allocated.scale(1.0 / self.headroom())
     }
 
-    /// m/(1-ε1): how many times what came back measurers and paths must have been able to carry, if
-    /// that is to be the relay's doing.
+    /// m/(1-ε1): the factor by which the capacity of measurers and paths must exceed the echo rate,
+    /// so that the relay is the limit.
     #[must_use]
     pub fn headroom(&self) -> f64 {
         self.multiplier / (1.0 - self.epsilon1)

@@ -1,19 +1,19 @@
-//! A token bucket, like torrc's BandwidthRate and BandwidthBurst: bytes in, permission out.
+//! A token bucket, like torrc's BandwidthRate and BandwidthBurst.
 
 use core::time::Duration;
 
 use crate::units::{BytesPerSec, MonoTime};
 
-/// Fills with a rate up to a burst; the user of the bucket takes out the bytes that it moves.
+/// Fills at a rate up to a burst; its user takes out the bytes that it moves.
 #[derive(Clone, Copy, Debug)]
 pub struct TokenBucket {
-    /// Bytes added a second.
+    /// Bytes added per second.
     rate: BytesPerSec,
-    /// The most it holds, in bytes.
+    /// The largest number of tokens, in bytes.
     burst_bytes: i64,
-    /// Its tokens; below zero when more was taken than was there.
+    /// The tokens, in bytes; negative when more were taken than it had.
     tokens_bytes: i64,
-    /// Up to when it has been filled.
+    /// The time up to which it has been filled.
     filled_at: MonoTime,
 }
 
@@ -25,7 +25,7 @@ impl TokenBucket {
         Self { rate, burst_bytes, tokens_bytes: burst_bytes, filled_at: now }
     }
 
-    /// Adds what has come in since the last time; less than a byte is kept for the next.
+    /// Adds the tokens since the last time; a fraction of a byte is kept for the next.
     pub fn fill(&mut self, now: MonoTime) {
         let came = self.rate.bytes_in(now.since(self.filled_at));
         if came == 0 {
@@ -39,7 +39,7 @@ impl TokenBucket {
         }
     }
 
-    /// Goes on with another rate and burst; what it holds stays, up to the new burst.
+    /// Changes the rate and the burst; the tokens stay, up to the new burst.
     pub fn set_rate(&mut self, rate: BytesPerSec, burst_bytes: u64, now: MonoTime) {
         self.fill(now);
         self.rate = rate;
@@ -54,20 +54,20 @@ impl TokenBucket {
         self.tokens_bytes
     }
 
-    /// Takes bytes out, into debt if need be.
+    /// Takes tokens; they may become negative.
     pub fn take(&mut self, bytes: u64) {
         self.tokens_bytes =
             self.tokens_bytes.saturating_sub(i64::try_from(bytes).unwrap_or(i64::MAX));
     }
 
-    /// How long it takes from the last [`fill`](Self::fill) until `bytes` are available.
+    /// The time from the last [`fill`](Self::fill) until `bytes` are available.
     #[must_use]
     pub fn time_until(&self, bytes: u64) -> Duration {
         let missing = i64::try_from(bytes).unwrap_or(i64::MAX).saturating_sub(self.tokens_bytes);
         u64::try_from(missing).map_or(Duration::ZERO, |missing| self.time_for(missing))
     }
 
-    /// How long `bytes` take at the rate, rounded up.
+    /// The time for `bytes` at the rate, rounded up.
     fn time_for(&self, bytes: u64) -> Duration {
         let micros = u128::from(bytes) * 1_000_000;
         let micros = micros.div_ceil(u128::from(self.rate.get().max(1)));

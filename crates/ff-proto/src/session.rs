@@ -1,4 +1,4 @@
-//! The three state machines: bytes and the time in, cells and events out.
+//! The three state machines: they take bytes and times, and return cells and events.
 //!
 //! ```text
 //!  coordinator link                target                       measurer link (s of them)
@@ -26,59 +26,59 @@ use crate::codec::DecodeError;
 use crate::failure::FailureKind;
 use crate::msg::{ErrCode, MeasErr};
 
-/// What a peer did against the protocol.
+/// A violation of the protocol by a peer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PeerViolation {
-    /// A checked cell came back with other bytes than it must have.
+    /// A checked cell came back with wrong bytes.
     #[error("cell {index} arrived with wrong content: forged or damaged")]
     WrongContent {
-        /// Which cell of the circuit, from 0.
+        /// The index of the cell in the circuit.
         index: u64,
     },
-    /// A checked cell came back with the bytes that another cell must have.
+    /// A checked cell came back with the bytes of another cell.
     #[error("cell {index} arrived in the place of cell {place}: lost, repeated or swapped cells")]
     OutOfOrder {
-        /// Which cell of the circuit it is, from 0.
+        /// The index of the returned cell in the circuit.
         index: u64,
-        /// Which one was due.
+        /// The index of the expected cell.
         place: u64,
     },
     /// More cells came back than were sent.
     #[error("more cells arrived than the {sent} that were sent")]
     MoreThanSent {
-        /// How many had been sent.
+        /// The number of cells that had been sent.
         sent: u64,
     },
     /// A cell on a circuit that does not exist.
     #[error("a cell arrived on circuit {0:#010x}, which was never opened")]
     WrongCircuit(u32),
-    /// A cell that has no place on the link.
+    /// A cell that is not allowed on the link.
     #[error("a cell with command {0} has no place on a measurement link")]
     UnexpectedCommand(u8),
-    /// A control message that does not belong here or now.
+    /// A control message that is not allowed here or now.
     #[error("{0} does not belong here")]
     UnexpectedMessage(&'static str),
     /// The target derived other keys.
     #[error("the target's key confirmation is wrong")]
     BadConfirmation,
-    /// The target named another measurement, or granted more than was asked for.
+    /// The target named another measurement, or granted more than requested.
     #[error("the target's grant does not answer the request: {0}")]
     BadGrant(&'static str),
     /// A report for the wrong second.
     #[error("a report for second {got} arrived when second {expected} was due")]
     ReportOutOfOrder {
-        /// The second it is for.
+        /// The second of the report.
         got: u16,
-        /// The second that was due.
+        /// The expected second.
         expected: u16,
     },
     /// A report that came before its second could be over.
     #[error("the report for second {second} arrived {early:?} before that could be over")]
     ReportTooEarly {
-        /// The second it is for.
+        /// The second of the report.
         second: u16,
-        /// How much too early.
+        /// The time by which it came too early.
         early: Duration,
     },
     /// More background than the relay was allowed.
@@ -87,25 +87,25 @@ pub enum PeerViolation {
         second_text(*.second)
     )]
     ImpossibleReport {
-        /// The second it is for; `None` when it is the sum of all of them.
+        /// The second; `None` for the sum of all seconds.
         second: Option<u16>,
         /// The reported bytes.
         reported_bytes: u64,
-        /// What could have been.
+        /// The largest possible number of bytes.
         possible_bytes: u64,
     },
-    /// A control message that does not decode.
+    /// A control message that cannot be decoded.
     #[error("a control message does not decode")]
     Malformed(#[from] DecodeError),
 }
 
-/// The words for a second, or for all of them.
+/// A second, or all of them, in words.
 fn second_text(second: Option<u16>) -> String {
     second.map_or_else(|| " in all".to_owned(), |second| format!(" in second {second}"))
 }
 
 impl PeerViolation {
-    /// Its kind.
+    /// The violation's kind.
     #[must_use]
     pub fn kind(&self) -> FailureKind {
         match self {
@@ -132,7 +132,7 @@ impl From<ImpossibleReport> for PeerViolation {
     }
 }
 
-/// Why a session with a target ended before its time.
+/// Why a session with a target ended early.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SessionFailure {
@@ -141,25 +141,25 @@ pub enum SessionFailure {
         "the relay does not support FlashFlow: it answered an ordinary circuit and not the measurement request"
     )]
     NotSupported,
-    /// The relay said no, and why.
+    /// The relay refused, with the reason.
     #[error("the relay refused: {} ({})", .0.text, .0.code)]
     Refused(MeasErr),
-    /// The relay gave the measurement up when it had granted it, and why.
+    /// The relay ended the granted measurement, with the reason.
     #[error("the relay gave the measurement up: {} ({})", .0.text, .0.code)]
     Aborted(MeasErr),
-    /// The relay said that the measurement was over when it was not.
+    /// The relay reported the end of the measurement too early.
     #[error("the relay ended the measurement before its last report")]
     EndedEarly,
     /// The relay broke the protocol.
     #[error("the relay broke the protocol")]
     Violation(#[from] PeerViolation),
-    /// Something due did not come.
+    /// An expected message did not arrive in time.
     #[error("the relay did not send {0} in time")]
     Timeout(&'static str),
 }
 
 impl SessionFailure {
-    /// Its kind.
+    /// The failure's kind.
     #[must_use]
     pub fn kind(&self) -> FailureKind {
         match self {
@@ -175,13 +175,13 @@ impl SessionFailure {
         }
     }
 
-    /// The stable name of its kind.
+    /// The stable name of the kind.
     #[must_use]
     pub fn code(&self) -> &'static str {
         self.kind().code()
     }
 
-    /// The code that the relay gave for it, if it gave one.
+    /// The relay's error code, if it gave one.
     #[must_use]
     pub fn relay_code(&self) -> Option<ErrCode> {
         match self {

@@ -1,4 +1,4 @@
-//! The two cells as messages of Arti's `tor-cell`, for code that speaks through its codec.
+//! The two cells as messages of Arti's `tor-cell`, for code that uses its codec.
 
 use tor_bytes::{EncodeResult, Reader, Writer};
 use tor_cell::chancell::{ChanCmd, ChanMsg};

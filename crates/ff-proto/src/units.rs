@@ -1,4 +1,4 @@
-//! Units as types, so that bits never meet bytes: every conversion stands here.
+//! Types for units, so that bits and bytes are not confused: all conversions are here.
 
 use core::fmt;
 use core::str::FromStr;
@@ -6,12 +6,12 @@ use core::time::Duration;
 
 use crate::cell::CELL_LEN;
 
-/// Bytes of a cell on the wire, as the paper counts traffic (§6: whole cells).
+/// Bytes of a cell on the wire; the paper counts whole cells (§6).
 const CELL_BYTES: u64 = CELL_LEN as u64;
 
-/// A point of monotonic time: microseconds since a moment the caller chose once.
+/// A point in monotonic time: microseconds since a moment chosen by the caller.
 ///
-/// The state machines have no clock; a C host has no `Instant`. So time is a number.
+/// The state machines have no clock, and a C host has no `Instant`; so time is a number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MonoTime(u64);
 
@@ -28,7 +28,7 @@ impl MonoTime {
         self.0
     }
 
-    /// How long ago `earlier` was; zero when it is not earlier.
+    /// The time since `earlier`; zero if it is not earlier.
     #[must_use]
     pub const fn since(self, earlier: Self) -> Duration {
         Duration::from_micros(self.0.saturating_sub(earlier.0))
@@ -123,7 +123,7 @@ impl fmt::Display for BytesPerSec {
     }
 }
 
-/// Text that is not a rate.
+/// A text that is not a rate.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is not a rate: write a number and kbit, Mbit, Gbit, kB, MB or GB, as in 250Mbit")]
 pub struct ParseRateError(String);
@@ -131,7 +131,7 @@ pub struct ParseRateError(String);
 impl FromStr for BytesPerSec {
     type Err = ParseRateError;
 
-    /// Reads `250Mbit`, `1.5 Gbit/s`, `31250kB`: decimal prefixes, bits or bytes per second.
+    /// Parses `250Mbit`, `1.5 Gbit/s`, `31250kB`: decimal prefixes, bits or bytes per second.
     fn from_str(text: &str) -> Result<Self, ParseRateError> {
         let bad = || ParseRateError(text.to_owned());
         let lower = text.trim().to_ascii_lowercase();
@@ -174,7 +174,7 @@ impl Ratio {
         if percent <= Self::MAX.0 { Some(Self(percent)) } else { None }
     }
 
-    /// In percent.
+    /// The ratio in percent.
     #[must_use]
     pub const fn percent(self) -> u8 {
         self.0
@@ -188,14 +188,15 @@ impl Ratio {
         u64::try_from(bytes).unwrap_or(u64::MAX)
     }
 
-    /// The most a relay can gain by lying about its background traffic, 1/(1-r) (paper §5).
+    /// The largest factor that a relay can gain by lying about its background traffic, 1/(1-r)
+    /// (paper §5).
     #[must_use]
     pub fn inflation(self) -> f64 {
         100.0 / f64::from(100 - self.0)
     }
 }
 
-/// Text that is not a ratio.
+/// A text that is not a ratio.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is not a ratio: write 0 to 0.99 in steps of 0.01")]
 pub struct ParseRatioError(String);

@@ -1,17 +1,17 @@
 //! The embedding for Arti relays.
 //!
 //! - [`embedding`]: [`Embedding`](embedding::Embedding), all that another Arti relay needs, and how
-//!   it is used; its configuration is a [`Section`](section::Section).
+//!   to use it; its configuration is a [`Section`](section::Section).
 //! - [`tls`]: [`MeasuringTls`](tls::MeasuringTls) puts the extension on every link a relay
 //!   accepts.
-//! - [`provider`]: [`MeasuringProvider`](provider::MeasuringProvider) leads what is echoed through
+//! - [`provider`]: [`MeasuringProvider`](provider::MeasuringProvider) sends echoed cells through
 //!   the relay's own circuits.
 //! - [`relay`]: [`Relay`](relay::Relay), a small relay of ours made of Arti's crates, because
 //!   `arti-relay` itself is a program and not a library.
 //! - [`host`]: [`RelayHost`](host::RelayHost), such a relay in a thread of its own.
-//! - [`keys`]: [`RelayKeys`](keys::RelayKeys), a fresh identity for it.
-//! - [`background`]: [`Background`](background::Background), a client that loads it as ordinary
-//!   users do.
+//! - [`keys`]: [`RelayKeys`](keys::RelayKeys), a new identity for it.
+//! - [`background`]: [`Background`](background::Background), a client that loads it like ordinary
+//!   users.
 
 pub mod background;
 pub mod descriptor;
@@ -35,8 +35,8 @@ mod outbox;
 mod params;
 mod through;
 
-/// Gives rustls its cryptography if the process has not chosen one yet.
+/// Installs rustls's default cryptography if the process has not chosen one.
 pub(crate) fn install_crypto_provider() {
-    // An error only says that there is one already, and any will do.
+    // An error means that there is one already, and any will do.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
 }

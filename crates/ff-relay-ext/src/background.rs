@@ -1,20 +1,20 @@
-//! Holds the relay's ordinary traffic to its share while the relay is measured, and no further than
-//! the measurement really uses what it takes away.
+//! Limits the relay's ordinary traffic to its share while the relay is measured, but only as far as
+//! the measurement uses the capacity that it takes away.
 //!
-//! A background byte needs a token, in each direction. With x the bytes that are echoed, r the
-//! ratio and `had` what clients moved before the measurement, all in bytes per second, clients get
+//! A background byte needs a token, in each direction. Let x be the echoed bytes, r the ratio and
+//! `had` the clients' bytes before the measurement, all per second. Then clients get
 //!
 //! ```text
 //!   max( x·r/(1-r), 1 Mbit/s )   their share: measurement traffic leaves it alone
 //!   had - 3·x                    if that is more: they compete for it with measurement traffic
 //! ```
 //!
-//! So they give up three bytes at most for each one that is measured: a coordinator that sends
-//! little takes little from them. A relay that is full of clients is still measured, because a
-//! measurement which gets anything may treble with each step until the share is what binds.
+//! So they give up at most three bytes for each measured one: a coordinator that sends little takes
+//! little from them. A relay that is full of clients is still measured, because a measurement that
+//! gets any bytes may treble in each step until the share is the limit.
 //!
-//! Echoed cells bring the share's tokens at once: a limit set from the last second would overshoot
-//! whenever the traffic changes. The rest is looked at every tenth of a second.
+//! Echoed cells bring the share's tokens at once: a limit computed from the last second would
+//! overshoot whenever the traffic changes. The rest is updated every tenth of a second.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -22,22 +22,24 @@ use std::time::Duration;
 use ff_proto::params::BACKGROUND_FLOOR;
 use ff_proto::units::{BytesPerSec, MonoTime, Ratio};
 
-/// In windows of this length the floor and the excess are compared with what echoed cells brought.
+/// The length of a window, at the end of which the floor and the excess are updated.
 const WINDOW: Duration = Duration::from_millis(100);
-/// Windows over which x is averaged: measurers nap, and token buckets are refilled in steps.
+/// The number of windows over which x is averaged: measurers nap, and token buckets are refilled in
+/// steps.
 const WINDOWS_OF_ECHO: usize = 3;
-/// Unused tokens are worth at most this number of windows of their income: the coordinator counts
-/// background per second, so what is saved up would be spent without effect.
+/// Unused tokens are kept up to this number of windows' income: the coordinator counts background
+/// per second, so more would have no effect.
 const SAVED_WINDOWS: i64 = 2;
-/// Clients need not make up for more than this number of windows of their income: an excess is soon
-/// forgotten, whatever its cause.
+/// The largest debt of clients, in windows of their income: a larger excess is forgotten, whatever
+/// its cause.
 const OWED_WINDOWS: i64 = 10;
-/// Bytes that clients give up for each one that is measured, at most.
+/// The largest number of bytes that clients give up for each measured one.
 const GIVEN_UP: i64 = 3;
 const SECOND: Duration = Duration::from_secs(1);
-/// Seconds before a measurement that say what clients had.
+/// The number of seconds before a measurement over which the clients' traffic is averaged.
 const REMEMBERED_SECS: usize = 10;
-/// For how many seconds in a row a measurement may hold clients back and move less than they do.
+/// The number of consecutive seconds for which a measurement may hold clients back and move less
+/// than they do.
 const IDLE_SECS: u8 = 3;
 
 /// Bytes in both directions.
@@ -56,16 +58,16 @@ impl Both {
     }
 }
 
-/// What clients have moved in the last seconds, for when a measurement begins.
+/// The clients' traffic in the last seconds, for the start of a measurement.
 #[derive(Debug, Default)]
 pub struct Recent {
-    /// Full seconds, the last one at the end; those without traffic are zero.
+    /// Full seconds, the latest at the end; those without traffic are zero.
     full: VecDeque<Both>,
-    /// The second that is being counted, from the clock's zero.
+    /// The current second, from the clock's zero.
     second: u64,
-    /// Bytes in it.
+    /// Bytes in the current second.
     counted: Both,
-    /// Whether the second has passed in which counting began: in the middle of it.
+    /// Whether the second in the middle of which counting began has ended.
     has_begun: bool,
 }
 
@@ -76,7 +78,7 @@ impl Recent {
         self.counted.add(sent_bytes, received_bytes);
     }
 
-    /// Ends the seconds that are full.
+    /// Ends the seconds that are over.
     fn turn_to(&mut self, now: MonoTime) {
         let second = now.micros() / 1_000_000;
         let passed = second.saturating_sub(self.second);
@@ -95,15 +97,15 @@ impl Recent {
         self.full.drain(..self.full.len().saturating_sub(REMEMBERED_SECS));
     }
 
-    /// Passes over the time until now: what clients moved in it is not what they would have.
-    /// Counting begins again one second after the first in which they move something.
+    /// Skips the time until now, in which clients' traffic was limited. Counting starts again one
+    /// second after the first in which they move something.
     pub fn pass_over(&mut self, now: MonoTime) {
         self.second = now.micros() / 1_000_000;
         (self.counted, self.has_begun) = (Both::default(), false);
     }
 
-    /// What they moved per second, sent and received: the mean of the last ten seconds, or of as
-    /// many as there have been.
+    /// The clients' bytes per second, sent and received: the mean of the last ten seconds, or of
+    /// fewer if there are not as many.
     fn per_second(&mut self, now: MonoTime) -> Both {
         self.turn_to(now);
         let seconds = u64::try_from(self.full.len()).unwrap_or(u64::MAX).max(1);
@@ -113,27 +115,27 @@ impl Recent {
     }
 }
 
-/// Bytes of background that may move now.
+/// The bytes of background that may move now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Allowance {
     /// Bytes that may be received.
     pub receive_bytes: u64,
     /// Bytes that may be sent.
     pub send_bytes: u64,
-    /// Of those that may be received, the share: measurement traffic leaves them to background.
+    /// The share of the bytes that may be received: measurement traffic leaves them to background.
     pub receive_reserved_bytes: u64,
-    /// Of those that may be sent, the share.
+    /// The share of the bytes that may be sent.
     pub send_reserved_bytes: u64,
 }
 
 /// Tokens of one direction, in bytes.
 #[derive(Clone, Copy, Debug, Default)]
 struct Tokens {
-    /// The share. Below zero when more has moved than was allowed.
+    /// The share. Negative when more has moved than was allowed.
     share: i64,
-    /// What clients have of the excess of what they had.
+    /// The clients' part of the excess over the share.
     excess: i64,
-    /// Their income per window.
+    /// The clients' bytes per window before the measurement.
     had: i64,
 }
 
@@ -143,13 +145,13 @@ impl Tokens {
         self.share = self.share.saturating_add(bytes).min(cap.max(self.share));
     }
 
-    /// Sets the excess for the next window; `less` bytes come from elsewhere or are given up.
+    /// Sets the excess for the next window; `less` bytes are given up or are in the share.
     fn renew_excess(&mut self, less: i64) {
         let income = self.had.saturating_sub(less).max(0);
         self.excess = self.excess.saturating_add(income).min(income.saturating_mul(SAVED_WINDOWS));
     }
 
-    /// Takes tokens: of the share first, then of the excess; a debt is the share's.
+    /// Takes tokens, first of the share, then of the excess; a debt is the share's.
     fn take(&mut self, bytes: u64) {
         let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
         let beyond = bytes.saturating_sub(self.share.max(0)).clamp(0, self.excess);
@@ -158,21 +160,21 @@ impl Tokens {
         self.share = self.share.saturating_sub(bytes.saturating_sub(beyond)).max(least);
     }
 
-    /// Bytes that may move: all, and of these the share.
+    /// The bytes that may move, and the share of them.
     fn allowed(&self) -> (u64, u64) {
         let positive = |tokens: i64| u64::try_from(tokens).unwrap_or(0);
         (positive(self.share.saturating_add(self.excess)), positive(self.share))
     }
 }
 
-/// What happened in a second, to find a measurement that holds clients back in vain.
+/// Counts of a second, to find a measurement that holds clients back without using the capacity.
 #[derive(Clone, Copy, Debug, Default)]
 struct SecondSeen {
     /// Bytes echoed.
     echoed: u64,
     /// Bytes received from others.
     background: u64,
-    /// Whether others had to wait.
+    /// Whether background had to wait.
     waited: bool,
 }
 
@@ -181,32 +183,32 @@ struct SecondSeen {
 pub struct BackgroundLimit {
     /// r.
     ratio: Ratio,
-    /// For bytes received.
+    /// Tokens for bytes received.
     received: Tokens,
-    /// For bytes sent.
+    /// Tokens for bytes sent.
     sent: Tokens,
     /// When the current window began.
     window_start: MonoTime,
     /// Tokens that echoed cells have brought in it.
     income: i64,
-    /// Tokens of the last full window: the measure of what may be saved.
+    /// Tokens of the last full window, which limit what is kept.
     last_income: i64,
-    /// Bytes echoed in it.
+    /// Bytes echoed in the current window.
     echoed: u64,
-    /// Bytes echoed in the windows before it.
+    /// Bytes echoed in earlier windows.
     echoed_before: [u64; WINDOWS_OF_ECHO],
     /// Measured bytes that have not made a whole token yet.
     remainder_bytes: u64,
     /// When the current second began.
     second_start: MonoTime,
-    /// What happened in it.
+    /// Counts of the current second.
     second: SecondSeen,
-    /// Seconds in a row in which clients were held back in vain.
+    /// Number of consecutive seconds in which clients were held back without use.
     idle_secs: u8,
 }
 
 impl BackgroundLimit {
-    /// A limit that starts with one window of the floor, and of what clients had before.
+    /// A limit that starts with one window's tokens: the floor, and the clients' traffic before.
     #[must_use]
     pub fn new(ratio: Ratio, recent: &mut Recent, now: MonoTime) -> Self {
         let had = recent.per_second(now);
@@ -239,7 +241,7 @@ impl BackgroundLimit {
         self.second.echoed = self.second.echoed.saturating_add(bytes);
         let bytes = self.remainder_bytes.saturating_add(bytes);
         let tokens = self.ratio.background_for(bytes);
-        // What the rounding left over counts the next time.
+        // The rounding's remainder counts the next time.
         let percent = u64::from(self.ratio.percent());
         let used = tokens.saturating_mul(100 - percent).checked_div(percent).unwrap_or(bytes);
         self.remainder_bytes = bytes.saturating_sub(used);
@@ -248,8 +250,8 @@ impl BackgroundLimit {
         self.grant(tokens);
     }
 
-    /// Notes the time. At the end of a window the floor makes up for what is missing, and the
-    /// excess is set anew.
+    /// Notes the time. At the end of a window, tokens are added up to the floor, and the excess is
+    /// set again.
     pub fn on_time(&mut self, now: MonoTime) {
         self.end_second(now);
         let windows = now.since(self.window_start).as_micros() / WINDOW.as_micros();
@@ -265,14 +267,14 @@ impl BackgroundLimit {
         let less = self.share_per_window().saturating_add(self.given_up_per_window());
         self.received.renew_excess(less);
         self.sent.renew_excess(less);
-        // Not from now on: hosts look at the time every few milliseconds, and the rest would be
+        // Not from now on: hosts call this every few milliseconds, and the remaining time would be
         // lost.
         let passed = WINDOW * u32::try_from(windows).unwrap_or(u32::MAX);
         self.window_start = (self.window_start + passed).min(now);
         (self.income, self.echoed) = (0, 0);
     }
 
-    /// Remembers what was echoed, evenly in this number of windows.
+    /// Distributes the echoed bytes evenly over this number of windows.
     fn note_echoed(&mut self, windows: i64) {
         let each = self.echoed / u64::try_from(windows).unwrap_or(1).max(1);
         for _ in 0..windows.min(WINDOWS_OF_ECHO as i64) {
@@ -281,44 +283,44 @@ impl BackgroundLimit {
         }
     }
 
-    /// The bytes echoed in a window at present.
+    /// The bytes currently echoed per window.
     fn echoed_per_window(&self) -> u64 {
         self.echoed_before.iter().fold(0, |sum: u64, bytes| sum.saturating_add(*bytes))
             / WINDOWS_OF_ECHO as u64
     }
 
-    /// The share that it brings.
+    /// The share per window that follows from them.
     fn share_per_window(&self) -> i64 {
         let tokens = self.ratio.background_for(self.echoed_per_window());
         i64::try_from(tokens).unwrap_or(i64::MAX).max(floor_per_window())
     }
 
-    /// What clients give up for it.
+    /// The bytes per window that clients give up for them.
     fn given_up_per_window(&self) -> i64 {
         i64::try_from(self.echoed_per_window()).unwrap_or(i64::MAX).saturating_mul(GIVEN_UP)
     }
 
-    /// Judges the second if it is full.
+    /// Judges the second if it has ended.
     fn end_second(&mut self, now: MonoTime) {
         if now.since(self.second_start) < SECOND {
             return;
         }
         let SecondSeen { echoed, background, waited } = std::mem::take(&mut self.second);
         self.second_start = now;
-        // Where clients are held to what the measurement has brought them, it uses what it takes.
+        // If clients are held to the share that the measurement has brought, it uses what it takes.
         let by_share = self.ratio.background_for(echoed) >= background;
         let in_vain = waited && echoed < background && !by_share;
         self.idle_secs = if in_vain { self.idle_secs.saturating_add(1) } else { 0 };
     }
 
-    /// Whether the measurement has held clients back for some time without using what it takes
-    /// from them, and is to be ended.
+    /// Whether the measurement has held clients back for some time without using what it takes, and
+    /// must end.
     #[must_use]
     pub fn is_in_vain(&self) -> bool {
         self.idle_secs >= IDLE_SECS
     }
 
-    /// When [`on_time`](Self::on_time) is next due, for traffic that has stopped being echoed.
+    /// When [`on_time`](Self::on_time) is next due, for when no more cells are echoed.
     #[must_use]
     pub fn end_of_window(&self) -> MonoTime {
         self.window_start + WINDOW
@@ -352,12 +354,12 @@ impl BackgroundLimit {
     }
 }
 
-/// Bytes of a rate that come in a window.
+/// The bytes of a rate in a window.
 fn per_window(rate: BytesPerSec) -> i64 {
     i64::try_from(rate.bytes_in(WINDOW)).unwrap_or(i64::MAX)
 }
 
-/// Tokens that a window brings at least.
+/// The least tokens per window.
 fn floor_per_window() -> i64 {
     per_window(BACKGROUND_FLOOR)
 }
@@ -366,21 +368,21 @@ fn floor_per_window() -> i64 {
 mod tests {
     use super::*;
 
-    /// A relay that can move this number of bytes a second, of which clients and a measurement each
-    /// want their own amount, in steps of a millisecond. What the share does not keep for clients
-    /// is divided between them and the measurement in proportion to what both want.
+    /// A relay that can move this number of bytes a second, shared by clients and a measurement
+    /// with given demands, in steps of a millisecond. Bytes outside of the clients' share are
+    /// divided in proportion to both demands.
     struct Relay {
-        /// Bytes a second.
+        /// Bytes per second.
         capacity: u64,
-        /// What clients want.
+        /// The clients' demand, in bytes per second.
         clients: u64,
-        /// What the measurement sends.
+        /// The measurement's rate, in bytes per second.
         measurement: u64,
     }
 
     impl Relay {
-        /// Serves clients alone for ten seconds, then both for some; returns what each moved in
-        /// every second, and whether the measurement was in vain.
+        /// Serves clients alone for ten seconds, then both; returns the bytes of each in every
+        /// second, and whether the measurement was in vain.
         fn measure(&self, ratio: u8, seconds: u64) -> (Vec<(u64, u64)>, bool) {
             let mut recent = Recent::default();
             let before = self.clients.min(self.capacity) / 1000;
@@ -410,7 +412,7 @@ mod tests {
             (moved, limit.is_in_vain())
         }
 
-        /// Measurement and client bytes that one step moves.
+        /// The measurement's and the clients' bytes in one step.
         fn serve(&self, limit: &BackgroundLimit, waiting: u64) -> (u64, u64) {
             let allowed = limit.allowance();
             let capacity = self.capacity / 1000;
@@ -470,7 +472,7 @@ mod tests {
 
     #[test]
     fn a_measurement_that_holds_clients_back_in_vain_is_found() {
-        // Clients come after it has begun: they are held to the floor.
+        // Clients come after it has begun, so they get the floor.
         let mut recent = Recent::default();
         let zero = MonoTime::from_micros(0);
         let mut limit = BackgroundLimit::new(Ratio::from_percent(25).unwrap(), &mut recent, zero);
@@ -482,7 +484,7 @@ mod tests {
             limit.on_time(zero + SECOND * second);
         }
         assert!(limit.is_in_vain());
-        // Nobody waits, or the measurement moves more than clients: it may go on.
+        // No client waits, or the measurement moves more than clients: it may go on.
         limit.on_time(zero + SECOND * 4);
         assert!(!limit.is_in_vain());
     }
@@ -507,7 +509,7 @@ mod tests {
         for step in 0..60_000 {
             limit.on_echoed(28_125, MonoTime::from_micros(step * 1000));
         }
-        // 312,500 B are a window at this rate, so two of them.
+        // A window has 312,500 B at this rate, so two are kept.
         let saved = limit.allowance().receive_bytes;
         assert!(saved <= 625_000 + floor_per_window().unsigned_abs(), "{saved} B");
     }

@@ -16,16 +16,16 @@ use std::net::IpAddr;
 
 pub use self::options::{AddressPrefix, IngressError, IngressOptions, Resolved};
 
-/// The most that a bucket's rate or burst can be, in bytes: tor keeps them in 32 bits with a sign.
+/// The largest rate or burst of a bucket, in bytes: tor stores them as signed 32-bit integers.
 pub const MAX_BYTES: u64 = 2_147_483_647;
 
-/// Which relays are exempt.
+/// The relays that are exempt.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Exempt {
     /// None of them.
     None,
-    /// All relays that the relay knows, with any flags: tor's own rule.
+    /// All relays that this relay knows, with any flags: tor's own rule.
     Listed,
     /// Relays with the flag Fast in the consensus.
     #[default]
@@ -38,7 +38,7 @@ impl Exempt {
     /// All values, in the order of their numbers in the consensus, from 0.
     pub const ALL: [Self; 4] = [Self::None, Self::Listed, Self::Fast, Self::StableFast];
 
-    /// Its word in torrc.
+    /// The word in torrc.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
@@ -60,7 +60,7 @@ pub struct Bucket {
 }
 
 impl Bucket {
-    /// A bucket; what exceeds [`MAX_BYTES`] is cut.
+    /// A bucket; values above [`MAX_BYTES`] are reduced to it.
     fn new(rate_bytes_per_sec: u64, burst_bytes: u64) -> Self {
         let cut = |bytes: u64| u32::try_from(bytes.clamp(1, MAX_BYTES)).unwrap_or(u32::MAX);
         Self { rate_bytes_per_sec: cut(rate_bytes_per_sec), burst_bytes: cut(burst_bytes) }
@@ -81,24 +81,24 @@ pub struct Listing {
     pub is_fast: bool,
     /// Whether it has the flag Stable.
     pub is_stable: bool,
-    /// Its weight in bytes per second; `None` when that was not measured.
+    /// Its weight in bytes per second; `None` if it was not measured.
     pub measured_bytes_per_sec: Option<u64>,
 }
 
-/// What a relay knows about the other end of a link.
+/// A relay's knowledge of the other end of a link.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Peer {
-    /// Whether it has shown an identity: clients show none, bridges and relays do.
+    /// Whether it has shown an identity: bridges and relays do, clients do not.
     pub is_authenticated: bool,
-    /// Whether the relay has its descriptor, so that a recent consensus listed it.
+    /// Whether this relay has its descriptor, so that a recent consensus listed it.
     pub is_known: bool,
-    /// The consensus' entry for it; `None` when it is not listed.
+    /// Its entry in the consensus; `None` if it is not listed.
     pub listing: Option<Listing>,
     /// Its address, if it has one.
     pub address: Option<IpAddr>,
 }
 
-/// Why a link gets what it gets.
+/// The reason for a link's decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Reason {
@@ -119,19 +119,19 @@ pub enum Reason {
 }
 
 impl Reason {
-    /// Whether it exempts a link.
+    /// Whether this reason exempts a link.
     #[must_use]
     pub const fn exempts(self) -> bool {
         matches!(self, Self::ExemptAddress | Self::ExemptRelay)
     }
 }
 
-/// What a link gets.
+/// The decision about a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Decision {
-    /// The link's bucket; `None` when only the relay's own bandwidth limits it.
+    /// The link's bucket; `None` if only the relay's own bandwidth limits it.
     pub bucket: Option<Bucket>,
-    /// Why.
+    /// The reason.
     pub reason: Reason,
 }
 
@@ -140,11 +140,11 @@ pub struct Decision {
 pub struct Rules {
     /// The bucket of links that are not exempt.
     limit: Bucket,
-    /// Which relays are exempt.
+    /// The relays that are exempt.
     exempt: Exempt,
     /// The part of its measured weight that an exempt relay gets, in percent; 0 sets no limit.
     share_percent: u32,
-    /// Which addresses are exempt.
+    /// The addresses that are exempt.
     addresses: Vec<AddressPrefix>,
 }
 
@@ -155,7 +155,7 @@ impl Rules {
         self.limit
     }
 
-    /// What a link gets.
+    /// Decides about a link.
     #[must_use]
     pub fn decide(&self, peer: &Peer) -> Decision {
         let has = |address| self.addresses.iter().any(|network| network.contains(address));
@@ -184,8 +184,8 @@ impl Rules {
         }
     }
 
-    /// The bucket of an exempt relay. Without a measured weight it gets the limit: nothing is known
-    /// of its contribution.
+    /// The bucket of an exempt relay. Without a measured weight it is the limit, because its
+    /// contribution is unknown.
     fn share_of(&self, peer: &Peer) -> Option<Bucket> {
         if self.share_percent == 0 {
             return None;
@@ -196,7 +196,7 @@ impl Rules {
 }
 
 impl fmt::Display for Rules {
-    /// For the operator; addresses are only counted, because they may be those of bridges.
+    /// A text for the operator; addresses are only counted, because they may be those of bridges.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Bucket { rate_bytes_per_sec, burst_bytes } = self.limit;
         let word = self.exempt.word();

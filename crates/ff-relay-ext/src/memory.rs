@@ -1,10 +1,9 @@
-//! Which coordinators measured this relay when, kept across restarts in a small text file.
+//! The earlier measurements of this relay, kept across restarts in a small text file.
 //!
-//! One grant a line: the coordinator's Ed25519 id in hexadecimal, a blank, and the time in
-//! seconds since 1970. A line that is not a grant is dropped, and so are the first of too many
-//! lines: damage must not keep a relay from being measured. The operator is told ([`Dropped`]). A
-//! host that may not open files by itself keeps the same text elsewhere: see [`from_text`] and
-//! [`to_text`].
+//! Each line is a grant: the coordinator's Ed25519 id in hexadecimal, a blank, and the time in
+//! seconds since 1970. Other lines are dropped, and so are the first of too many lines: a damaged
+//! file must not prevent measurements. The operator is told ([`Dropped`]). A host that may not open
+//! files keeps the same text elsewhere: see [`from_text`] and [`to_text`].
 //!
 //! Decisions: doc/decisions.md, "Grants are stored by the host".
 
@@ -16,22 +15,22 @@ use std::path::{Path, PathBuf};
 use ff_proto::ids::Ed25519Id;
 use ff_proto::session::target::GrantRecord;
 
-/// How many lines are read, the last ones: 64 coordinators have 128 in a period, and those that
-/// were on the operator's list before may have some.
+/// The number of lines that are read, from the end: 64 coordinators have 128 in a period, and
+/// former coordinators may have some.
 pub const MAX_GRANTS: usize = 512;
-/// How many bytes of a file are read, the last ones: more than [`MAX_GRANTS`] lines have.
+/// The number of bytes of a file that are read, from the end: more than [`MAX_GRANTS`] lines have.
 const MAX_LEN: u64 = 64 * 1024;
 
-/// Why the memory cannot be used.
+/// Why the file of grants cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum MemoryError {
     /// The file cannot be read or written.
     #[error("cannot {what} {}: {source}", .path.display())]
     Io {
-        /// Read or write.
+        /// The operation.
         what: &'static str,
-        /// Which file.
+        /// The file.
         path: PathBuf,
         /// The system's error.
         source: io::Error,
@@ -47,14 +46,14 @@ pub struct Remembered {
     pub dropped: Option<Dropped>,
 }
 
-/// Lines that were dropped, as the operator is told.
+/// Dropped lines, for the operator.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Dropped {
     /// Lines that are not a grant.
     pub damaged: usize,
-    /// The first of them, counted from 1 among the lines that were read.
+    /// The number of the first of them among the lines that were read, from 1.
     pub first_damaged: usize,
-    /// Whether lines in front of the last [`MAX_GRANTS`] were not read.
+    /// Whether lines before the last [`MAX_GRANTS`] were not read.
     pub has_surplus: bool,
 }
 
@@ -131,10 +130,10 @@ fn parse(line: &str) -> Option<GrantRecord> {
     Some(GrantRecord { coordinator: Ed25519Id(bytes), unix_secs: time.parse().ok()? })
 }
 
-/// Writes the grants in place of the file, so that a crash leaves the old one or the new one.
+/// Replaces the file by these grants; after a crash it is either the old one or the new one.
 ///
 /// # Errors
-/// [`MemoryError::Io`] naming the file.
+/// [`MemoryError::Io`] with the file.
 pub fn store(path: &Path, grants: &[GrantRecord]) -> Result<(), MemoryError> {
     let failed = |source| MemoryError::Io { what: "write", path: path.to_owned(), source };
     let text = to_text(grants);
@@ -144,7 +143,7 @@ pub fn store(path: &Path, grants: &[GrantRecord]) -> Result<(), MemoryError> {
     let mut file = File::create(&temporary).map_err(failed)?;
     file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).map_err(failed)?;
     fs::rename(&temporary, path).map_err(failed)?;
-    // The new name is on the disk only once the directory is.
+    // The new name is on the disk only after the directory is synced.
     let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
     File::open(dir).and_then(|dir| dir.sync_all()).map_err(failed)
 }

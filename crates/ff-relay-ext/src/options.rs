@@ -1,8 +1,8 @@
-//! The operator's options, and what they come to.
+//! The operator's options, and the policy that follows.
 //!
-//! The names are those of C tor's torrc; an Arti relay's configuration has them in its own form
-//! ([`crate::arti::section`]). What the operator sets beats the consensus parameter of the same
-//! name, which beats the default.
+//! The names are those of C tor's torrc; an Arti relay's configuration has another form
+//! ([`crate::arti::section`]). An operator's value takes precedence over the consensus parameter of
+//! the same name, and that over the default.
 
 use std::collections::BTreeMap;
 use std::num::NonZero;
@@ -17,33 +17,33 @@ use ff_proto::units::Ratio;
 /// Whether the relay takes part: 0 or 1, by default 0.
 pub const MEASUREMENTS_ALLOWED: &str = "FFMeasurementsAllowed";
 /// The coordinators that may measure: Ed25519 ids in base64, separated by commas or blanks; by
-/// default none. No consensus parameter has this name, because those are numbers.
+/// default none. There is no such consensus parameter, because those are numbers.
 pub const ALLOWED_COORDINATORS: &str = "FFAllowedCoordinators";
-/// Within which time one coordinator may measure once and retry once: 1 hour to 1 month, by default
-/// 1 day. In a testing network 10 seconds are enough.
+/// The period in which each coordinator may measure once and retry once: 1 hour to 1 month, by
+/// default 1 day; in a testing network at least 10 seconds.
 pub const MEASUREMENT_PERIOD: &str = "FFMeasurementPeriod";
 /// The greatest share of background traffic in percent: 0 to 99, by default 25.
 pub const BACKGROUND_PERCENT: &str = "FFBackgroundTrafficPercent";
 /// The longest measurement: 10 to 120 seconds, by default 45.
 pub const MAX_DURATION: &str = "FFMaxMeasurementDuration";
-/// The most sockets that a team may announce: 1 to 32,768, by default 512.
+/// The largest number of sockets that a team may announce: 1 to 32,768, by default 512.
 pub const MAX_SOCKETS: &str = "FFMaxMeasurementSockets";
-/// Whether the relay is in a network for tests: 0 or 1, by default 0. Its host says so, before the
-/// options whose bounds hang on it; no consensus parameter has a say in it.
+/// Whether the relay is in a testing network: 0 or 1, by default 0. The host sets it before the
+/// options whose bounds depend on it; there is no such consensus parameter.
 pub const TESTING_NETWORK: &str = "TestingTorNetwork";
 
-/// Seconds of the greatest period: 30 days.
+/// The longest period in seconds: 30 days.
 const MONTH_SECS: u64 = 30 * DAY_SECS;
 /// Seconds of a day.
 const DAY_SECS: u64 = 86_400;
-/// Coordinators a relay may list: every directory authority, several times over.
+/// The largest number of coordinators in the list: all directory authorities several times.
 const MAX_COORDINATORS: usize = 64;
 
 /// A numeric option: its name, default and bounds.
 struct Number {
-    /// In torrc and in the consensus.
+    /// The name in torrc and in the consensus.
     name: &'static str,
-    /// When neither says anything.
+    /// The default.
     default: u64,
     /// The least value.
     min: u64,
@@ -64,30 +64,30 @@ const NUMBERS: [Number; 6] = [
     Number { name: MAX_SOCKETS, default: 512, min: 1, max: 32_768 },
 ];
 
-/// The names of all options; the bounds of some hang on those before them.
+/// The names of all options; the bounds of some depend on earlier ones.
 pub fn names() -> impl Iterator<Item = &'static str> {
     NUMBERS.iter().map(|number| number.name).chain([ALLOWED_COORDINATORS])
 }
 
-/// An option that cannot be taken.
+/// An option that is not valid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum OptionError {
     /// The name of the option is unknown.
     #[error("there is no option {0}")]
     Unknown(String),
-    /// The value is out of bounds or no number.
+    /// The value is out of bounds or not a number.
     #[error("{name} is {value:?}, but must be a number from {min} to {max}{unit}")]
     BadNumber {
-        /// Which option.
+        /// The option.
         name: &'static str,
-        /// The value that it was set to.
+        /// The given value.
         value: String,
         /// The least value.
         min: u64,
         /// The greatest value.
         max: u64,
-        /// What the number counts.
+        /// The unit of the number.
         unit: &'static str,
     },
     /// A coordinator's id does not decode.
@@ -114,10 +114,10 @@ impl TargetOptions {
         Self { numbers: BTreeMap::from([(MEASUREMENTS_ALLOWED, 1)]), coordinators }
     }
 
-    /// Sets an option from text, as torrc has it; the name's case does not matter.
+    /// Sets an option from its text in torrc; the name's case does not matter.
     ///
     /// # Errors
-    /// [`OptionError`] saying what is allowed.
+    /// [`OptionError`] with the allowed values.
     pub fn set(&mut self, name: &str, value: &str) -> Result<(), OptionError> {
         if name.eq_ignore_ascii_case(ALLOWED_COORDINATORS) {
             self.coordinators = parse_identities(value)?;
@@ -151,7 +151,8 @@ impl TargetOptions {
         }
     }
 
-    /// What the options come to with the consensus parameters, which are cut to their bounds.
+    /// The policy from these options and the consensus parameters, which are clamped to their
+    /// bounds.
     #[must_use]
     pub fn resolve(&self, consensus: &BTreeMap<String, i64>) -> Policy {
         let value = |name: &str| {
@@ -191,7 +192,7 @@ fn parse_identities(text: &str) -> Result<Vec<Ed25519Id>, OptionError> {
     if ids.len() > MAX_COORDINATORS { Err(OptionError::TooMany) } else { Ok(ids) }
 }
 
-/// Reads a time as torrc has it: a number and, if not seconds, a unit.
+/// Parses a duration in torrc's format: a number with a unit, or in seconds without one.
 fn parse_seconds(text: &str) -> Option<u64> {
     let mut words = text.split_whitespace();
     let number: u64 = words.next()?.parse().ok()?;

@@ -1,8 +1,8 @@
-//! A relay's whole side of FlashFlow: the protocol's target and the rules around it.
+//! A relay's side of FlashFlow: the protocol's target and the rules around it.
 //!
-//! [`RelayTarget`] joins [`Target`] (who may measure, the sessions) with [`BackgroundLimit`] (how
-//! much ordinary traffic passes meanwhile) and counts for the operator. It has no clock, socket
-//! or thread; see [`Target`] for when to call what.
+//! [`RelayTarget`] joins [`Target`] (the permission to measure, the sessions) with
+//! [`BackgroundLimit`] (the limit of ordinary traffic meanwhile) and counts for the operator. It
+//! has no clock, socket or thread; [`Target`] explains the order of calls.
 
 use std::mem;
 use std::net::IpAddr;
@@ -28,7 +28,7 @@ pub struct Totals {
     pub refused: u64,
     /// Measurements that ended as planned.
     pub completed: u64,
-    /// Measurements that did not.
+    /// Measurements that ended early.
     pub failed: u64,
     /// Bytes echoed.
     pub echoed_bytes: u64,
@@ -45,37 +45,37 @@ pub struct RelayTarget {
     target: Target,
     /// How long a grant counts.
     period: Duration,
-    /// The grants that are remembered, in the same order, and since when they are known here.
+    /// The stored grants in the same order, with the time since when they are known here.
     known: Vec<(GrantRecord, MonoTime)>,
-    /// What clients have moved lately.
+    /// The clients' traffic in the last seconds.
     recent: Recent,
-    /// The background limit of the measurement that is running. It is in force while that has
-    /// links, and stays the same when these close and others open.
+    /// The background limit of the running measurement. It applies while that has links, and stays
+    /// the same when these close and others open.
     background: Option<BackgroundLimit>,
-    /// Measurers' addresses, and links from each that the host's defences are still to let pass.
+    /// Measurers' addresses, each with the number of links that the host's defences must still
+    /// accept.
     exempt: Vec<(IpAddr, u16)>,
-    /// For the operator.
     totals: Totals,
-    /// Where grants are remembered; `None` to forget them at the end.
+    /// The file of grants; `None` to keep them in memory only.
     memory: Option<PathBuf>,
-    /// How many grants the memory's file has.
+    /// The number of grants in the file.
     stored_grants: u64,
-    /// Lines of the memory that were not used.
+    /// Lines of the file that were dropped.
     dropped: Option<Dropped>,
 }
 
 impl RelayTarget {
-    /// A relay's side with this policy, which remembers grants in `memory`.
+    /// A relay's side with this policy, which stores grants in the file `memory`.
     ///
     /// # Errors
-    /// [`MemoryError`] when the file is there and cannot be read.
+    /// [`MemoryError`] when the file exists and cannot be read.
     pub fn new(policy: Policy, memory: Option<PathBuf>) -> Result<Self, MemoryError> {
         let remembered = memory.as_deref().map_or(Ok(Remembered::default()), memory::load)?;
         Ok(Self { memory, ..Self::with_history(policy, remembered) })
     }
 
-    /// A relay's side with this policy, for a host that keeps the grants itself: these are the
-    /// earlier ones, and [`take_unstored`](Self::take_unstored) gives the new ones.
+    /// A relay's side with this policy, for a host that stores the grants itself: `remembered` are
+    /// the earlier ones, and [`take_unstored`](Self::take_unstored) returns the new ones.
     #[must_use]
     pub fn with_history(policy: Policy, remembered: Remembered) -> Self {
         let Remembered { grants, dropped } = remembered;
@@ -93,19 +93,19 @@ impl RelayTarget {
         }
     }
 
-    /// The part of the memory that was not used, for the operator's log.
+    /// The lines of the file that were dropped, for the operator's log.
     #[must_use]
     pub fn dropped(&self) -> Option<Dropped> {
         self.dropped
     }
 
-    /// The grants that are remembered.
+    /// The stored grants.
     #[must_use]
     pub fn history(&self) -> &[GrantRecord] {
         self.target.history()
     }
 
-    /// Takes new options; they may end the measurement that is going on.
+    /// Sets the policy; that may end the current measurement.
     pub fn set_policy(&mut self, policy: Policy, now: MonoTime) {
         self.note_history(now);
         self.period = policy.period;
@@ -126,7 +126,7 @@ impl RelayTarget {
 
     /// Notes since when the grants of the history are known.
     fn note_history(&mut self, now: MonoTime) {
-        // Grants leave the history in any order, but new ones are always the last.
+        // Grants leave the history in any order, but new ones are always at the end.
         let mut known = mem::take(&mut self.known).into_iter();
         let noted = self.target.history().iter().map(|&grant| {
             let since = known.find(|&(old, _)| old == grant).map_or(now, |(_, since)| since);
@@ -135,10 +135,11 @@ impl RelayTarget {
         self.known = noted.collect();
     }
 
-    /// Forgets grants that have been known for a whole period, whatever the wall clock says.
+    /// Removes grants that have been known for a whole period, whatever the wall clock shows.
     ///
-    /// [`Target`] counts grants from the future, so a wall clock that goes back frees nothing. But
-    /// a grant that was given while the clock was far ahead would count until that date.
+    /// [`Target`] counts grants with a time in the future, so setting the wall clock back frees
+    /// nothing. But a grant that was given while the clock was far ahead would count until that
+    /// date.
     fn forget_old_grants(&mut self, now: MonoTime) {
         self.note_history(now);
         let is_old = |&&(_, since): &&(GrantRecord, MonoTime)| now.since(since) >= self.period;
@@ -147,7 +148,7 @@ impl RelayTarget {
         self.known.drain(..old);
     }
 
-    /// Takes a MEASUREMENT cell.
+    /// Handles a MEASUREMENT cell.
     pub fn handle_control(&mut self, arrival: &Arrival<'_>) {
         self.forget_old_grants(arrival.now);
         let was_idle = self.is_idle();
@@ -163,7 +164,7 @@ impl RelayTarget {
         self.follow(arrival.now);
     }
 
-    /// Notes that a link is gone.
+    /// Notes that a link has closed.
     pub fn handle_link_closed(&mut self, link: LinkId, now: MonoTime) {
         self.target.handle_link_closed(link, now);
         self.follow(now);
@@ -184,7 +185,7 @@ impl RelayTarget {
         }
     }
 
-    /// Takes back a grant that has not gone out, because it cannot be remembered.
+    /// Withdraws a grant that has not been sent, because it cannot be stored.
     pub fn take_back(&mut self, now: MonoTime) {
         self.target.take_back(now);
         self.follow(now);
@@ -196,8 +197,8 @@ impl RelayTarget {
         self.follow(now);
     }
 
-    /// Counts a measurer's echoed cells, once for many. Returns whether there is a measurement,
-    /// without which they must not be sent; see [`Target::on_echoed`].
+    /// Counts a measurer's echoed cells, once for many. Returns whether a measurement is running;
+    /// otherwise they must not be sent, see [`Target::on_echoed`].
     pub fn on_echoed(&mut self, measurer: MeasurerIndex, cells: Cells, now: MonoTime) -> bool {
         if !self.target.on_echoed(measurer, cells, now) {
             return false;
@@ -212,8 +213,8 @@ impl RelayTarget {
         true
     }
 
-    /// Counts bytes that are not measurement traffic, once for many; also when nothing is measured,
-    /// because a measurement leaves clients what they had before.
+    /// Counts bytes that are not measurement traffic, once for many. Must be called also when
+    /// nothing is measured, because a measurement leaves clients a part of their earlier traffic.
     pub fn on_background(&mut self, sent_bytes: u64, received_bytes: u64, now: MonoTime) {
         self.target.on_background(sent_bytes, received_bytes);
         let is_limited = self.target.limits_background();
@@ -227,8 +228,8 @@ impl RelayTarget {
         self.totals.background_bytes += received_bytes;
     }
 
-    /// Makes the background limit, or takes it and the exemptions away, as the protocol's state has
-    /// it. The time in which there was one says nothing of what clients would have had.
+    /// Makes or removes the background limit and the exemptions, by the protocol's state. Clients'
+    /// traffic under a limit does not show their demand.
     fn follow(&mut self, now: MonoTime) {
         if self.is_idle() {
             self.exempt.clear();
@@ -246,7 +247,7 @@ impl RelayTarget {
         }
     }
 
-    /// Background bytes that may move now; `None` without a limit.
+    /// The background bytes that may move now; `None` without a limit.
     #[must_use]
     pub fn background_allowance(&self) -> Option<Allowance> {
         let background = self.background.as_ref().filter(|_| self.target.limits_background());
@@ -269,16 +270,16 @@ impl RelayTarget {
         [self.target.poll_timeout(), window].into_iter().flatten().min()
     }
 
-    /// Whether a link from this address is to be let past the host's defences: it is a measurer's
-    /// of the measurement that is granted or running, from which not as many have come yet as it
-    /// was announced with.
+    /// Whether the host's defences must accept a link from this address: it is a measurer's address
+    /// in the granted or running measurement, and fewer links have come from it than were
+    /// announced.
     #[must_use]
     pub fn exempts(&self, address: IpAddr) -> bool {
         let address = address.to_canonical();
         self.exempt.iter().any(|&(place, left)| place == address && left > 0)
     }
 
-    /// Notes that a link from this address has come; whether it was let past the host's defences.
+    /// Notes a link from this address; returns whether the host's defences had to accept it.
     pub fn use_exemption(&mut self, address: IpAddr) -> bool {
         let address = address.to_canonical();
         let mut places = self.exempt.iter_mut();
@@ -289,7 +290,7 @@ impl RelayTarget {
         true
     }
 
-    /// Takes the next thing to do.
+    /// The next output.
     pub fn poll_output(&mut self) -> Option<Output> {
         let output = self.target.poll_output()?;
         if let Output::Tell(event) = &output {
@@ -303,19 +304,19 @@ impl RelayTarget {
         Some(output)
     }
 
-    /// Writes the memory's file if a grant has come since; to be called between
+    /// Writes the file of grants if there is a new grant. Must be called between
     /// [`handle_control`](Self::handle_control) and [`poll_output`](Self::poll_output), so that a
-    /// grant is on the disk before it goes out.
+    /// grant is on the disk before it is sent.
     ///
     /// # Errors
-    /// [`MemoryError`]: the host then takes the grant back ([`take_back`](Self::take_back)),
+    /// [`MemoryError`]: the host must then withdraw the grant ([`take_back`](Self::take_back)),
     /// because the relay could be measured again after a restart.
     pub fn store_memory(&mut self) -> Result<(), MemoryError> {
         let grants = self.target.grants_given();
         if grants == self.stored_grants {
             return Ok(());
         }
-        // A failure is not repeated for every cell that comes: the grant is taken back anyway.
+        // A failure is not repeated for every cell: the grant is withdrawn in any case.
         self.stored_grants = grants;
         match &self.memory {
             Some(path) => memory::store(path, self.target.history()),
@@ -323,8 +324,8 @@ impl RelayTarget {
         }
     }
 
-    /// All grants to remember, if there is one that this has not returned yet; for a host that
-    /// keeps them itself, to be called like [`store_memory`](Self::store_memory).
+    /// All grants to store, if there is one that this has not returned yet; for a host that stores
+    /// them itself, to be called like [`store_memory`](Self::store_memory).
     pub fn take_unstored(&mut self) -> Option<&[GrantRecord]> {
         let grants = self.target.grants_given();
         if grants == self.stored_grants {
@@ -340,7 +341,7 @@ impl RelayTarget {
         Totals { refused: self.target.refused(), ..self.totals }
     }
 
-    /// Whether nothing is granted or running.
+    /// Whether no measurement is granted or running.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.target.is_idle()
@@ -374,8 +375,9 @@ mod tests {
     const NOW: u64 = 1_800_000_000;
     const DAY: u64 = 86_400;
 
-    /// Whether a relay with this memory grants requests of one coordinator, each of which is given
-    /// up at once. They come at these seconds since its start, when its clock says this.
+    /// Whether a relay with this file of grants grants requests of one coordinator, each of which
+    /// is given up at once. They come at these seconds since its start, at which its wall clock
+    /// shows these times.
     fn grants(memory: &str, coordinator: &SigningKey, at: &[(u64, u64)]) -> Vec<bool> {
         let id = Ed25519Id(coordinator.verifying_key().to_bytes());
         let policy = TargetOptions::allowing(vec![id]).resolve(&BTreeMap::new());
@@ -419,7 +421,7 @@ mod tests {
             let granted = grants(&twice(NOW + ahead), &coordinator, &at);
             assert_eq!(granted, [false, false, true, true, false], "{ahead}");
         }
-        // Nobody has to ask for the period to begin.
+        // No request is needed for the period to begin.
         assert_eq!(grants(&twice(u64::MAX), &coordinator, &[(DAY, NOW + DAY)]), [true]);
         assert_eq!(grants(&twice(NOW - DAY + 1), &coordinator, &[(0, NOW)]), [false]);
         assert_eq!(grants(&twice(NOW - DAY), &coordinator, &[(0, NOW)]), [true]);
@@ -447,7 +449,7 @@ mod tests {
             let granted = grants("", &coordinator, &at);
             assert_eq!(granted, [true, true, false, false, false, false], "{back}");
 
-            // Also several times, and of grants that were given before a restart.
+            // Also several times, and for grants from before a restart.
             let memory = format!("{id} {NOW}\n").repeat(2);
             let at: Vec<_> = (1..24)
                 .flat_map(|hour| {

@@ -1,4 +1,4 @@
-//! A relay and a client of ours, joined over loopback.
+//! A relay and a client of this crate, connected over loopback.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -78,7 +78,7 @@ fn background_traffic_comes_back_no_faster_than_its_rate() {
     let start = Instant::now();
     let background =
         Background::start(relay.addr, relay.keys.ed_identity(), rate).expect("background");
-    // However long that takes: what the machine keeps it from sending it makes up for.
+    // However long that takes: it makes up for time in which the machine stops it.
     while background.echoed_bytes() < rate {
         assert!(background.is_running());
         std::thread::sleep(Duration::from_millis(20));
@@ -101,7 +101,7 @@ fn shutdown_closes_links_while_the_runtime_goes_on() {
     let background =
         Background::start(relay.addr, relay.keys.ed_identity(), 100_000).expect("background");
     drop(relay.shutdown.take());
-    // A hang is longer than this.
+    // A wait longer than this is a hang.
     let deadline = Instant::now() + Duration::from_secs(60);
     while background.is_running() {
         assert!(Instant::now() < deadline, "still running");
@@ -125,7 +125,7 @@ async fn silent(relay: SocketAddr, count: u32, hosts: u32, hello: &[u8]) -> Vec<
     silent
 }
 
-/// Memory of this process that is not paged out, in KB.
+/// Resident memory of this process, in KB.
 fn resident_kb() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").expect("Linux");
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("VmRSS");

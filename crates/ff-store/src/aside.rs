@@ -1,4 +1,4 @@
-//! Keeping damaged stores.
+//! Renames damaged stores.
 
 use std::fs;
 use std::io;
@@ -11,11 +11,11 @@ use super::lock::{Lock, with_suffix};
 
 /// The files of a store: the suffixes after its name.
 const PARTS: [&str; 3] = ["", "-wal", "-shm"];
-/// Names that are tried before giving up: stores that were moved aside in one second.
+/// The largest number of names that are tried: stores renamed in the same second.
 const MAX_SAME_SECOND: u32 = 1000;
 
-/// Gives the store at `path` and its other files another name, `….corrupt-2026-11-20-09-30-00`,
-/// and returns it. Nothing is overwritten, and nothing lost if it is interrupted: each file has
+/// Renames the store at `path` and its other files to `….corrupt-2026-11-20-09-30-00`, and returns
+/// the new name. Nothing is overwritten, and nothing is lost if it is interrupted: each file has
 /// both names for a moment.
 pub(super) fn move_aside(path: &Path, now_unix_secs: u64) -> Result<PathBuf, StoreError> {
     let _lock = Lock::take(path)?;
@@ -45,7 +45,7 @@ pub(super) fn move_aside(path: &Path, now_unix_secs: u64) -> Result<PathBuf, Sto
     Ok(aside)
 }
 
-/// Whether there is something under a name, if only a dangling link.
+/// Whether a name exists, even as a broken link.
 fn is_there(path: &Path) -> bool {
     fs::symlink_metadata(path).is_ok()
 }

@@ -1,4 +1,4 @@
-//! An attempt to measure a relay: what it begins with, and what is kept of it.
+//! An attempt to measure a relay: the data at its beginning and at its end.
 
 use ff_base::identity::Fingerprint;
 use ff_plan::outcome::{Asked, Failure, Method, Outcome, TargetInfo};
@@ -8,31 +8,31 @@ use ff_proto::units::{BytesPerSec, Ratio};
 
 use super::{AttemptId, PlanId};
 
-/// The known facts about an attempt before the relay is asked.
+/// The data of an attempt before the relay is asked.
 #[derive(Clone, Debug)]
 pub struct Begin {
-    /// The relay, by the name that the network's documents have for it.
+    /// The relay's fingerprint in the network's documents.
     pub fingerprint: Fingerprint,
     /// The relay.
     pub target: TargetInfo,
     /// The row of the plan that it carries out, if it is planned.
     pub plan: Option<PlanId>,
-    /// Now, in seconds since 1970.
+    /// The present time, in seconds since 1970.
     pub started_unix_secs: u64,
-    /// How it is measured.
+    /// The method of the measurement.
     pub method: Method,
-    /// Seconds that the relay will be asked for.
+    /// The seconds that will be requested.
     pub asked_secs: u16,
     /// The background ratio.
     pub ratio: Ratio,
-    /// Σa over the team; `None` when no measurer is limited in rate.
+    /// Σa over the team; `None` if no measurer's rate is limited.
     pub allocated: Option<BytesPerSec>,
     /// The measurers with their shares.
     pub shares: Vec<Share>,
 }
 
 impl Begin {
-    /// The known facts about the measurement.
+    /// The data that an outcome needs.
     fn asked(&self) -> Asked {
         Asked {
             target: self.target.clone(),
@@ -46,49 +46,49 @@ impl Begin {
     }
 }
 
-/// A measurer's part in an attempt.
+/// A measurer's share of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Share {
     /// The measurer's Ed25519 identity.
     pub measurer: [u8; 32],
-    /// How fast it may send; `None` for as fast as it can.
+    /// The largest sending rate; `None` for no limit.
     pub rate: Option<BytesPerSec>,
     /// The number of links.
     pub links: u16,
 }
 
-/// An attempt that is begun and not finished.
+/// An attempt that has begun and not finished.
 #[derive(Clone, Debug)]
 pub struct RunningAttempt {
-    /// Its name.
+    /// The attempt's id.
     pub id: AttemptId,
-    /// The facts at its beginning, without its shares: [`Reader::shares`](super::Reader::shares).
+    /// The data at its beginning, without its shares: [`Reader::shares`](super::Reader::shares).
     pub begin: Begin,
 }
 
-/// An attempt that is finished.
+/// A finished attempt.
 #[derive(Clone, Debug)]
 pub struct Attempt {
     /// The attempt's ID.
     pub id: AttemptId,
-    /// The relay, by the name that the network's documents have for it.
+    /// The relay's fingerprint in the network's documents.
     pub fingerprint: Fingerprint,
     /// The row of the plan that it carried out.
     pub plan: Option<PlanId>,
     /// The period and the slot of that row.
     pub slot: Option<(u64, u32)>,
-    /// When it was over, in seconds since 1970.
+    /// When it ended, in seconds since 1970.
     pub finished_unix_secs: u64,
     /// Whether the relay may have granted it.
     pub grant_used: bool,
-    /// Seconds that were measured, also when their samples are not here.
+    /// The number of measured seconds, also if their samples are not kept.
     pub measured_secs: u64,
     /// The outcome.
     pub outcome: Outcome,
 }
 
 impl Attempt {
-    /// One that is begun, as if that were all that will ever be known of it.
+    /// The attempt at its beginning, as if it ended without an outcome.
     pub(super) fn begun(begin: &Begin) -> Self {
         Self {
             id: AttemptId(0),
@@ -123,9 +123,9 @@ impl From<Attempt> for RunningAttempt {
 /// Whether attempts are read with their seconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Seconds {
-    /// With those that are still kept.
+    /// With the seconds that are still kept.
     With,
-    /// Without, which is faster: [`Outcome::seconds`] is empty.
+    /// Without seconds, which is faster: [`Outcome::seconds`] is empty.
     Without,
 }
 

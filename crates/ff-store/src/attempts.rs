@@ -1,4 +1,4 @@
-//! Attempts are begun before a relay is asked, finished once, and kept as they were.
+//! Begins attempts before relays are asked, finishes each once, and reads them.
 
 use ff_base::identity::Fingerprint;
 use ff_plan::outcome::{Method, Outcome, TargetInfo};
@@ -14,11 +14,11 @@ use super::{
 };
 
 impl Store {
-    /// Notes that a relay is about to be asked. Only when this has returned may it be.
+    /// Stores that a relay will be asked. It may be asked only after this has returned.
     ///
     /// # Errors
-    /// [`StoreError::NotPlanned`] when the row of the plan has been begun or left out, or is
-    /// another relay's.
+    /// [`StoreError::NotPlanned`] when the row of the plan has begun, is left out, or is another
+    /// relay's.
     pub fn begin_attempt(&mut self, begin: &Begin) -> Result<AttemptId, StoreError> {
         let id = self.write("begin an attempt", |writing| {
             if let Some(plan) = begin.plan {
@@ -42,7 +42,7 @@ impl Store {
     /// Stores the outcome of an attempt, once.
     ///
     /// # Errors
-    /// [`StoreError::NotBegun`] when it is not begun, or finished already.
+    /// [`StoreError::NotBegun`] when it has not begun, or has finished already.
     pub fn finish_attempt(
         &mut self,
         id: AttemptId,
@@ -58,7 +58,7 @@ impl Store {
     /// As [`Store::finish_attempt`], with the known properties of the path to the relay.
     ///
     /// # Errors
-    /// As [`Store::finish_attempt`].
+    /// Those of [`Store::finish_attempt`].
     pub fn finish_attempt_on_path(
         &mut self,
         id: AttemptId,
@@ -73,9 +73,9 @@ impl Store {
         })
     }
 
-    /// Finishes what another process had begun and did not finish, as failed by
-    /// [`FailureKind::Interrupted`](ff_proto::failure::FailureKind::Interrupted), and returns what
-    /// that was. Nobody knows how far it had come, so each counts as a grant used.
+    /// Finishes the attempts that another process began and did not finish, with the failure
+    /// [`FailureKind::Interrupted`](ff_proto::failure::FailureKind::Interrupted), and returns them.
+    /// Their progress is unknown, so each counts as a grant used.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -95,7 +95,7 @@ impl Store {
     }
 }
 
-/// Fails unless a row of the plan is this relay's and still to be begun.
+/// Fails unless a row of the plan is this relay's and pending.
 fn check_plan(
     writing: &Writing<'_>,
     plan: PlanId,
@@ -116,7 +116,8 @@ fn check_plan(
     }
 }
 
-/// The row of a relay as it was found, which is made if it is not there.
+/// The number of the row of a relay with this address and identity, which is added if it is
+/// missing.
 fn target(
     writing: &Writing<'_>,
     fingerprint: &Fingerprint,
@@ -142,14 +143,14 @@ fn target(
     Ok(writing.db.last_insert_rowid())
 }
 
-/// Notes a measurer's part.
+/// Stores a measurer's share.
 fn insert_share(writing: &Writing<'_>, id: AttemptId, share: &Share) -> Result<(), StoreError> {
     let measurer = measurer(writing, &share.measurer)?;
     let sql = "INSERT INTO shares VALUES (?1, ?2, ?3, ?4)";
     writing.execute(sql, params![id.0, measurer, number(share.rate), share.links]).map(drop)
 }
 
-/// Writes the outcome of an attempt.
+/// Stores the outcome of an attempt.
 fn finish(
     writing: &Writing<'_>,
     id: AttemptId,
@@ -185,7 +186,7 @@ fn finish(
 }
 
 impl Reader {
-    /// The attempts that are begun and not finished.
+    /// The attempts that have begun and not finished.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -208,7 +209,7 @@ impl Reader {
         })
     }
 
-    /// Visits finished attempts for which `condition` holds, one at a time.
+    /// Visits finished attempts that fulfil `condition`, one at a time.
     pub(super) fn finished<E: From<StoreError>>(
         &self,
         condition: &str,
@@ -234,7 +235,7 @@ impl Reader {
             Ok(attempt)
         };
         self.each("attempts", &sql, params, read, |mut attempt| {
-            // An attempt with a dispute has failed by it, or by something else.
+            // An attempt with a dispute has failed because of it, or for another reason.
             if attempt.outcome.result.is_err() {
                 attempt.outcome.disputes = self.disputes_of(attempt.id)?;
             }
@@ -248,7 +249,7 @@ fn read_seconds(columns: &mut Columns<'_, '_>) -> rusqlite::Result<Vec<SecondSam
     Ok(columns.take::<Option<Samples>>()?.map(|samples| samples.0).unwrap_or_default())
 }
 
-/// Seconds as they are stored.
+/// Seconds in their encoding.
 struct Samples(Vec<SecondSample>);
 
 impl FromSql for Samples {

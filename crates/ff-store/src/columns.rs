@@ -1,5 +1,5 @@
-//! The columns of attempts, each named once: SQL writes and reads those that are stored, and tables
-//! for other programs have those that are exported, in the order of [`PARTS`].
+//! The columns of attempts, each defined once: some are stored with SQL, others are exported to
+//! tables for other programs, in the order of [`PARTS`].
 
 use std::sync::LazyLock;
 
@@ -15,22 +15,22 @@ use super::row::Columns;
 use super::value::draw_name;
 use super::{AttemptId, PlanId};
 
-/// A part of an attempt, and its columns.
+/// A part of an attempt, with its columns.
 pub(super) struct Part {
     /// Columns of the table `attempts`.
     stored: &'static [&'static str],
     /// Whether these are written before the relay is asked.
     is_asked: bool,
-    /// Adds what stands in them.
+    /// Adds their values.
     write: fn(&Attempt, &mut Vec<Value>),
-    /// Reads it.
+    /// Reads their values.
     read: fn(&mut Attempt, &mut Columns<'_, '_>) -> rusqlite::Result<()>,
     /// Columns of tables for other programs.
     exported: &'static [Column<Attempt>],
 }
 
-/// A field of an attempt, or what it is `asked` with: where it is stored, and what is exported of
-/// it.
+/// A field of an attempt, or of its beginning (`asked`): its columns in the store, and those that
+/// are exported.
 macro_rules! part {
     (asked $($field:ident).+ [$($stored:literal),+] $($exported:expr),*) => {
         part!(@ true, [$($stored),+], $($field).+, [$($exported),*])
@@ -52,7 +52,7 @@ macro_rules! part {
     };
 }
 
-/// What is stored elsewhere, or named by the row itself.
+/// A part that is stored in another table, or that identifies the row.
 macro_rules! exported {
     ($($exported:expr),+) => {
         Part {
@@ -65,14 +65,14 @@ macro_rules! exported {
     };
 }
 
-/// A column that is never empty.
+/// A column without empty values.
 macro_rules! column {
     ($name:literal, $kind:ident, $row:ident => $value:expr) => {
         Column::new($name, Kind::$kind, of!($row => $value))
     };
 }
 
-/// A column that may be empty.
+/// A column that may have empty values.
 macro_rules! maybe {
     ($name:literal, $kind:ident, $row:ident => $value:expr) => {
         Column::maybe($name, Kind::$kind, of!($row => $value))
@@ -154,25 +154,25 @@ pub(super) fn exported() -> impl Iterator<Item = Column<Attempt>> {
     PARTS.iter().flat_map(|part| part.exported).copied()
 }
 
-/// Where attempts are selected from.
+/// The tables from which attempts are selected.
 const FROM: &str =
     "FROM attempts a JOIN targets t ON t.id = a.target LEFT JOIN plan p ON p.id = a.plan";
 
-/// What is selected for a finished attempt, and from where: a column may be added between the two.
+/// The columns of a finished attempt, and the tables; further columns may be added between them.
 pub(super) static FINISHED: LazyLock<[String; 2]> =
     LazyLock::new(|| [select(|_| true), FROM.to_owned()]);
-/// What is selected for an attempt that is not finished.
+/// The columns of an attempt that has not finished.
 pub(super) static RUNNING: LazyLock<String> = LazyLock::new(|| {
     let select = select(|part| part.is_asked);
     format!("{select} {FROM} WHERE a.finished_unix_secs IS NULL ORDER BY a.id")
 });
-/// Begins an attempt: its target, its row of the plan, then [`values_asked`].
+/// Inserts an attempt: its target, its row of the plan, then [`values_asked`].
 pub(super) static BEGIN: LazyLock<String> = LazyLock::new(|| {
     let names: Vec<_> = stored(|part| part.is_asked).collect();
     let places = ", ?".repeat(names.len());
     format!("INSERT INTO attempts (target, plan, {}) VALUES (?, ?{places})", names.join(", "))
 });
-/// Finishes an attempt: its target, then [`values`], then its name.
+/// Finishes an attempt: its target, then [`values`], then its id.
 pub(super) static FINISH: LazyLock<String> = LazyLock::new(|| {
     let set: String = stored(|_| true).map(|name| format!(", {name} = ?")).collect();
     format!("UPDATE attempts SET target = ?{set} WHERE id = ? AND finished_unix_secs IS NULL")
@@ -183,7 +183,7 @@ fn stored(of: fn(&Part) -> bool) -> impl Iterator<Item = &'static str> {
     PARTS.iter().filter(move |part| of(part)).flat_map(|part| part.stored).copied()
 }
 
-/// Selects some parts of an attempt, behind what stands in other tables.
+/// Selects some parts of an attempt, after the columns of other tables.
 fn select(of: fn(&Part) -> bool) -> String {
     let columns: String = stored(of).map(|name| format!(", a.{name}")).collect();
     format!(
@@ -206,12 +206,12 @@ pub(super) fn values_asked(attempt: &Attempt) -> Vec<Value> {
     values
 }
 
-/// Reads what [`FINISHED`] selects, without its seconds and its disputes.
+/// Reads the columns of [`FINISHED`], without seconds and disputes.
 pub(super) fn read(columns: &mut Columns<'_, '_>) -> rusqlite::Result<Attempt> {
     read_parts(columns, |_| true)
 }
 
-/// Reads what [`RUNNING`] selects; all else is as of an attempt that failed.
+/// Reads the columns of [`RUNNING`]; the rest is that of a failed attempt.
 pub(super) fn read_asked(columns: &mut Columns<'_, '_>) -> rusqlite::Result<Attempt> {
     read_parts(columns, |part| part.is_asked)
 }
@@ -242,7 +242,7 @@ fn read_parts(columns: &mut Columns<'_, '_>, of: fn(&Part) -> bool) -> rusqlite:
     Ok(attempt)
 }
 
-/// An outcome of which nothing has been read yet.
+/// An outcome before its columns are read.
 fn unread(target: TargetInfo) -> Outcome {
     let (kind, message) = (FailureKind::Interrupted, String::new());
     Outcome::failed(Asked::nothing(target), Failure { kind, relay_code: None, message })

@@ -1,10 +1,10 @@
-//! A copy of when relays were asked, in a file next to the store: a new store that replaces a
-//! damaged one still knows whom not to ask again.
+//! A copy of the times at which relays were asked, in a file next to the store: a new store that
+//! replaces a damaged one still knows which relays it must not ask again.
 //!
-//! `store.sqlite.grants` has a line `FINGERPRINT UNIX_SECS` for each attempt, written when that
-//! begins. It is not synced, and lines that cannot be read are skipped: it is a copy, and relays
-//! refuse a coordinator that asks too often. Opening a store rewrites it without lines older than
-//! two days; of a long file the last 64 MiB are read.
+//! `store.sqlite.grants` has a line `FINGERPRINT UNIX_SECS` for each attempt, written at its
+//! beginning. It is not synced, and invalid lines are ignored: it is only a copy, and relays also
+//! refuse a coordinator that asks too often. Opening a store removes lines older than two days from
+//! it; of a long file the last 64 MiB are read.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
@@ -19,15 +19,16 @@ use super::error::{self, StoreError};
 use super::lock::with_suffix;
 use super::value::Number;
 
-/// For so long grants are of use: the longest period, and what may pass until one is given.
+/// The time for which grants are needed, in seconds: the longest period, and the time until a grant
+/// is given.
 const KEPT_SECS: u64 = 2 * 24 * 60 * 60;
-/// The most bytes read, from the end: two days of ten thousand relays take a hundredth of it.
+/// The largest number of bytes that are read, from the end: two days of ten thousand relays take a
+/// hundredth of it.
 const MAX_FILE_BYTES: u64 = 64 << 20;
 
-/// The copy of a store that is written to.
+/// The copy for a store that is open for writing.
 #[derive(Debug)]
 pub(super) struct GrantCopy {
-    /// Where it is.
     path: PathBuf,
     /// The file; `None` after an error, until it can be written to again.
     file: Option<File>,
@@ -36,7 +37,7 @@ pub(super) struct GrantCopy {
 }
 
 impl GrantCopy {
-    /// The copy beside the store at `path`. A store without attempts takes over what it has.
+    /// Opens the copy for the store at `path`. A store without attempts gets the copy's content.
     pub(super) fn open(db: &mut Connection, store: &Path) -> Result<Self, StoreError> {
         let path = with_suffix(store, ".grants");
         let fail = error::sqlite(store, "be opened");
@@ -54,7 +55,7 @@ impl GrantCopy {
         Ok(copy)
     }
 
-    /// Notes that a relay is asked.
+    /// Adds a relay that will be asked.
     pub(super) fn add(&mut self, relay: &Fingerprint, unix_secs: u64) {
         let opened = self.file.take().map_or_else(|| append_to(&self.path), Ok);
         let written = opened.and_then(|mut file| {
@@ -64,7 +65,7 @@ impl GrantCopy {
         self.file = self.told(written);
     }
 
-    /// What was done with the file; the first error in a row is logged.
+    /// The result of an operation on the file; logs the first of consecutive errors.
     fn told<T>(&mut self, done: io::Result<T>) -> Option<T> {
         if let Err(error) = &done
             && !self.has_failed
@@ -77,15 +78,15 @@ impl GrantCopy {
     }
 }
 
-/// Opens a file to add to it.
+/// Opens a file for appending.
 fn append_to(path: &Path) -> io::Result<File> {
     OpenOptions::new().append(true).open(path)
 }
 
-/// The readable lines of a copy.
+/// The valid lines of a copy.
 fn read(path: &Path) -> Vec<(Fingerprint, u64)> {
     let mut bytes = Vec::new();
-    // Opening a pipe would block.
+    // Opening a named pipe would block.
     if !path.is_file() {
         return Vec::new();
     }
@@ -101,13 +102,13 @@ fn read(path: &Path) -> Vec<(Fingerprint, u64)> {
         let (relay, unix_secs) = line.split_once(' ')?;
         Some((fingerprint_hex(relay)?, unix_secs.parse().ok()?))
     };
-    // A clock that was wrong keeps no relay from being asked.
+    // A wrong clock must not keep a relay from being asked.
     let now = now_unix_secs();
     let lines = String::from_utf8_lossy(&bytes);
     lines.lines().filter_map(line).filter(|(_, unix_secs)| *unix_secs <= now).collect()
 }
 
-/// Stores what a copy has.
+/// Stores the content of a copy.
 fn take_over(db: &mut Connection, grants: &[(Fingerprint, u64)]) -> rusqlite::Result<()> {
     let writing = db.transaction()?;
     writing.execute("DELETE FROM copied_grants", [])?;
@@ -124,7 +125,7 @@ fn forget_old(db: &Connection) -> rusqlite::Result<()> {
     db.execute(sql, [Number(now_unix_secs().saturating_sub(KEPT_SECS))]).map(drop)
 }
 
-/// The copy of what a store has.
+/// The copy of a store's content.
 fn text(db: &Connection) -> rusqlite::Result<String> {
     let sql =
         "SELECT fingerprint, started_unix_secs FROM attempts JOIN targets ON targets.id = target
@@ -166,7 +167,7 @@ mod tests {
         assert_eq!(asked(&opened, 1), [now - 3600, now - 60]);
         assert!([2, 3, 4].iter().all(|&relay| asked(&opened, relay).is_empty()));
         drop(opened);
-        // The file has what is of use, and so has the store that is opened again.
+        // The file has the lines that are needed, and so has the store when it is opened again.
         let text = std::fs::read_to_string(&copy).expect("a copy");
         assert_eq!(text, format!("{}\n{}\n", lines[0], lines[5]));
         assert_eq!(asked(&Store::open(&store, [7; 32]).expect("a store"), 1).len(), 2);

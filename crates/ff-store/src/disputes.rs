@@ -1,4 +1,4 @@
-//! Measurers that say more than the relay.
+//! Disputes: measurers that report more cells than the relay.
 
 use std::ops::Range;
 
@@ -15,17 +15,17 @@ use super::{AttemptId, Reader, Store, StoreError, Writing};
 /// A dispute with its attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DisputeRow {
-    /// In which attempt.
+    /// The attempt.
     pub attempt: AttemptId,
-    /// When that began, in seconds since 1970.
+    /// When the attempt began, in seconds since 1970.
     pub started_unix_secs: u64,
-    /// With which relay.
+    /// The relay.
     pub fingerprint: Fingerprint,
     /// The measurer's Ed25519 identity.
     pub measurer: [u8; 32],
-    /// Cells that came back to it, by its own word.
+    /// Cells that it received, by its report.
     pub claimed_cells: u64,
-    /// Cells that the relay says that it has echoed to it.
+    /// Cells that the relay reports as echoed to it.
     pub reported_cells: u64,
 }
 
@@ -48,7 +48,7 @@ pub(super) fn insert(
 }
 
 impl Store {
-    /// Discards the reports of relays on a measurer until now.
+    /// Ignores relays' reports on a measurer until now.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -62,9 +62,9 @@ impl Store {
 }
 
 impl Reader {
-    /// What relays say of measurers in attempts that began at `since` or later, the oldest first,
-    /// each with the relay's address: disputes, and that there is none. Attempts that failed for
-    /// another reason say nothing, and disputes of measurers that have been trusted again since
+    /// Relays' reports on measurers in attempts that began at `since` or later, the oldest first,
+    /// each with the relay's address: disputes, and reports without one. Attempts that failed for
+    /// another reason have no report, and disputes with measurers that were trusted again since
     /// then do not count.
     ///
     /// # Errors
@@ -106,13 +106,13 @@ impl Reader {
     /// Visits the disputes of attempts that began in a span of time, the oldest first.
     ///
     /// # Errors
-    /// [`StoreError`], and whatever `visit` returns, which ends it.
+    /// [`StoreError`], and those of `visit`, which end it.
     pub fn disputes<E: From<StoreError>>(
         &self,
         span: Range<u64>,
         visit: impl FnMut(DisputeRow) -> Result<(), E>,
     ) -> Result<(), E> {
-        // The attempts of a span are few compared with all disputes in the store.
+        // There are few attempts in a span of time compared with all disputes in the store.
         let sql = "SELECT a.id, a.started_unix_secs, t.fingerprint, m.identity, d.claimed_cells,
                    d.reported_cells FROM attempts a CROSS JOIN disputes d ON d.attempt = a.id
                    JOIN targets t ON t.id = a.target JOIN measurers m ON m.id = d.measurer

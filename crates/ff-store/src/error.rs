@@ -7,14 +7,14 @@ use rusqlite::ErrorCode;
 
 use super::{AttemptId, PlanId};
 
-/// A store that cannot be opened, read or written.
+/// Why a store cannot be opened, read or written.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreError {
     /// The store's file does not exist.
     #[error("there is no store {}: give the path of one, or start the coordinator that makes it", .0.display())]
     Missing(PathBuf),
-    /// Another process writes to it.
+    /// Another process has it open for writing.
     #[error(
         "{} is in use by process {}: only one coordinator may write to a store",
         path.display(), pid.map_or("(unknown)".to_owned(), |pid| pid.to_string())
@@ -22,7 +22,7 @@ pub enum StoreError {
     InUse {
         /// The store.
         path: PathBuf,
-        /// The process in its lock file, if any.
+        /// The process id in the lock file, if any.
         pid: Option<u32>,
     },
     /// The store belongs to another coordinator.
@@ -48,7 +48,7 @@ pub enum StoreError {
         path: PathBuf,
         /// Its version.
         found: i64,
-        /// The newest that is known here.
+        /// The newest version that this program knows.
         known: i64,
     },
     /// The store has an older version; a coordinator must migrate it first.
@@ -61,7 +61,7 @@ pub enum StoreError {
         path: PathBuf,
         /// Its version.
         found: i64,
-        /// The one that is read here.
+        /// The version that this program reads.
         known: i64,
     },
     /// The file is a database of other software.
@@ -98,7 +98,7 @@ pub enum StoreError {
         /// The failed action.
         action: &'static str,
     },
-    /// Another program holds its lock.
+    /// Another program holds the lock.
     #[error(
         "{path} cannot {action}: another program keeps it locked, as sqlite3 does in a transaction; `fuser {path}` \
          shows which: end it", path = path.display()
@@ -129,7 +129,7 @@ pub enum StoreError {
     Io {
         /// The failed action.
         action: &'static str,
-        /// On which file.
+        /// The file.
         path: PathBuf,
         /// The system's error.
         source: io::Error,
@@ -144,21 +144,21 @@ pub enum StoreError {
         /// SQLite's error.
         source: rusqlite::Error,
     },
-    /// A row has something in it that this version does not know.
+    /// A row has a value that this version does not know.
     #[error(
         "{}: row {row} of {table} has {what}: a newer version may have written it", path.display()
     )]
     BadRow {
         /// The store.
         path: PathBuf,
-        /// Which table.
+        /// The table.
         table: &'static str,
-        /// Which row.
+        /// The row's number.
         row: i64,
         /// A description of the problem.
         what: String,
     },
-    /// The period is planned already, and its plan stands.
+    /// The period is planned already, and its plan is kept.
     #[error("period {0} already has a plan, which stays in force")]
     AlreadyPlanned(u64),
     /// The period does not exist.
@@ -167,17 +167,17 @@ pub enum StoreError {
     /// The row of the plan does not exist, belongs to another relay, or is left out.
     #[error("row {} of the plan cannot be carried out: {what}", plan.0)]
     NotPlanned {
-        /// Which.
+        /// The row.
         plan: PlanId,
-        /// Why.
+        /// The reason.
         what: &'static str,
     },
-    /// The attempt does not exist, is not begun, or is finished.
+    /// The attempt does not exist, has not begun, or has finished.
     #[error("attempt {} does not exist or is already finished: the store is unchanged", .0.0)]
     NotBegun(AttemptId),
 }
 
-/// Makes an error of what SQLite said when something was tried with the store at `path`.
+/// The error for an error of SQLite during an action on the store at `path`.
 pub(super) fn sqlite(
     path: &Path,
     action: &'static str,
@@ -201,7 +201,7 @@ pub(super) fn sqlite(
     }
 }
 
-/// Makes an error of what the system said when something was tried with a file.
+/// The error for an error of the system during an action on a file.
 pub(super) fn io(
     action: &'static str,
     path: &Path,

@@ -1,4 +1,4 @@
-//! The events of a period, from which its timetable can be made again.
+//! The events of a period, from which its timetable can be restored.
 
 use rusqlite::params;
 
@@ -6,10 +6,9 @@ use super::value::Number;
 use super::{Reader, Store, StoreError, Writing};
 
 impl Store {
-    /// Notes what has happened in a period, after what happened before. Those of periods before
-    /// the one that precedes it here are forgotten: nobody takes these up again. A clock that was
-    /// far ahead for a moment, in a period that is none, makes nothing forgotten of the one that it
-    /// comes back to.
+    /// Adds an event to a period. The events of periods before the preceding one in the store are
+    /// deleted, because those periods are never continued. If the clock was far ahead for a moment,
+    /// in a period that does not exist, the events of the real period stay.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -18,7 +17,7 @@ impl Store {
     }
 }
 
-/// Adds an event, and forgets old ones.
+/// Adds an event, and deletes old ones.
 pub(super) fn add(writing: &Writing<'_>, period: u64, event: &str) -> Result<(), StoreError> {
     writing.execute(
         "INSERT INTO events (period, number, event)

@@ -1,8 +1,7 @@
-//! Tables for other programs: CSV and Parquet of what the store holds (doc/store.md has the
+//! Exports the store as tables for other programs, in CSV and Parquet (doc/store.md has the
 //! columns).
 //!
-//! Rows go from the database to the file a group at a time, so that a year takes no more memory
-//! than a day.
+//! Rows are read and written in groups, so that a year takes no more memory than a day.
 
 mod parquet;
 pub(super) mod table;
@@ -25,16 +24,16 @@ pub enum What {
     Seconds,
     /// A row for each attempt that failed.
     Failures,
-    /// A row for each measurer and attempt in which it says more than the relay.
+    /// A row for each measurer and attempt in which it reports more cells than the relay.
     Disputes,
     /// A row for each row of the plans.
     Schedule,
-    /// A row for each measurer, whenever it measured.
+    /// A row for each measurer, past or present.
     Measurers,
 }
 
 impl What {
-    /// All of them.
+    /// All tables.
     pub const ALL: &[Self] = &[
         Self::Results,
         Self::Seconds,
@@ -58,38 +57,38 @@ impl What {
     }
 }
 
-/// In which form.
+/// The format of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
-    /// RFC 4180, with a line of names.
+    /// RFC 4180, with a header.
     Csv,
     /// Apache Parquet, compressed with Snappy.
     Parquet,
 }
 
-/// An export that did not come about.
+/// Why an export failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ExportError {
-    /// The store cannot be read.
+    /// The store could not be read.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The CSV cannot be written.
+    /// Writing the CSV failed.
     #[error("failed to write the rows")]
     Csv(#[from] csv::Error),
-    /// The Parquet cannot be written.
+    /// Writing the Parquet failed.
     #[error("failed to write the rows")]
     Parquet(#[from] ::parquet::errors::ParquetError),
-    /// What was written cannot be finished.
+    /// Completing the file failed.
     #[error("failed to write the rows")]
     Io(#[from] std::io::Error),
 }
 
 impl Reader {
-    /// Writes what began in a span of time, the oldest first, and returns how many rows that were.
+    /// Writes the rows that began in a span of time, the oldest first, and returns their number.
     ///
     /// # Errors
-    /// [`ExportError`]; what has been written by then is of no use.
+    /// [`ExportError`]; an incomplete file is useless.
     pub fn export(
         &self,
         what: What,
@@ -125,16 +124,14 @@ impl Reader {
     }
 }
 
-/// Where rows go.
+/// The output of a table.
 struct To<W> {
-    /// In which form.
     format: Format,
-    /// Where.
     out: W,
 }
 
 impl<W: Write + Send> To<W> {
-    /// Writes a table with these columns of the rows that `rows` hands over.
+    /// Writes a table with these columns from the rows that `rows` passes.
     fn fill<R>(
         self,
         columns: Vec<Column<R>>,

@@ -1,12 +1,11 @@
-//! Whether an attempt has cost one of the measurements that a relay grants a coordinator in a
+//! Whether an attempt has used one of the measurements that a relay grants to a coordinator in a
 //! period.
 
 use ff_plan::outcome::{Method, Outcome};
 use ff_proto::failure::FailureKind;
 
 /// Whether the relay may have granted it (PROTOCOL.md §7.2: a grant counts whether it was used or
-/// not, a refusal does not). What is not known counts, because an honest coordinator does not ask
-/// too often.
+/// not, a refusal does not). Unknown cases count, because a coordinator must not ask too often.
 pub(super) fn may_be_used(outcome: &Outcome) -> bool {
     if outcome.granted_secs.is_some() {
         return true;

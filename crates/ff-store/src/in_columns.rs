@@ -1,4 +1,4 @@
-//! Values that take one column of a row or several.
+//! Values that are stored in one or several columns of a row.
 
 use ff_plan::outcome::{CellCounts, CpuSeconds, Failure, RoundTrip, SocketCounts};
 use ff_proto::aggregate::{Draw, Verdict};
@@ -7,12 +7,12 @@ use rusqlite::types::Value;
 use super::row::Columns;
 use super::value::{MaybeVerdict, Stored, draw_name, draw_of};
 
-/// A value that takes one column or several.
+/// A value that is stored in one or several columns.
 pub(super) trait InColumns: Sized {
-    /// Adds what stands in each.
+    /// Adds the value of each column.
     fn put(&self, values: &mut Vec<Value>);
 
-    /// Reads them.
+    /// Reads the columns.
     fn take(columns: &mut Columns<'_, '_>) -> rusqlite::Result<Self>;
 }
 
@@ -72,7 +72,7 @@ impl InColumns for Draw {
     }
 }
 
-/// A group of numbers, each in a column of its own.
+/// A struct of numbers, each in its own column.
 macro_rules! in_columns {
     ($group:ident { $($field:ident),+ }) => {
         impl InColumns for $group {
@@ -98,7 +98,7 @@ impl InColumns for CpuSeconds {
     }
 
     fn take(columns: &mut Columns<'_, '_>) -> rusqlite::Result<Self> {
-        // What is not a number is stored as none.
+        // A value that is not finite is stored as NULL.
         let measurers = columns.maybe()?.unwrap_or(f64::NAN);
         Ok(Self { measurers, target: columns.maybe()? })
     }

@@ -43,14 +43,14 @@ pub use self::team::{Measured, MeasurerRow};
 
 use self::lock::Lock;
 
-/// How long a write waits for another program's lock. It blocks the coordinator.
+/// How long a write waits for another program's lock, during which the coordinator is blocked.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Names an attempt for as long as the store lives.
+/// The id of an attempt, which stays the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AttemptId(pub i64);
 
-/// Names a row of the plan for as long as the store lives.
+/// The id of a row of the plan, which stays the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PlanId(pub i64);
 
@@ -59,20 +59,20 @@ pub struct PlanId(pub i64);
 pub struct Reader {
     /// The database.
     db: Connection,
-    /// Where it is, for errors.
+    /// The store's file, for errors.
     path: PathBuf,
 }
 
-/// A store that this process, and no other, writes to. It can do what a [`Reader`] can.
+/// A store that only this process writes to. It has all methods of a [`Reader`].
 #[derive(Debug)]
 pub struct Store {
-    /// The database. It stands before the lock because it must be closed first.
+    /// The database. It is declared before the lock because it must be closed first.
     reader: Reader,
-    /// A copy of whom was asked when.
+    /// A copy of the times at which relays were asked.
     copy: copy::GrantCopy,
-    /// Whether the last write found the database locked. If so, the next one does not wait.
+    /// Whether the last write found the database locked; then the next one does not wait.
     is_locked: bool,
-    /// Keeps others away.
+    /// Locks out other coordinators.
     _lock: Lock,
 }
 
@@ -87,11 +87,11 @@ impl Deref for Store {
 impl Store {
     /// Opens the store of this coordinator, or makes it; reads all of it once to find damage.
     ///
-    /// Attempts that the last process has not finished are still begun:
+    /// Attempts that the last process has not finished remain begun, until
     /// [`Store::close_interrupted`].
     ///
     /// # Errors
-    /// [`StoreError`], saying what to do.
+    /// [`StoreError`], with advice.
     pub fn open(path: &Path, coordinator: [u8; 32]) -> Result<Self, StoreError> {
         let lock = Lock::take(path)?;
         let mut db = open::writable(path, &coordinator)?;
@@ -100,18 +100,18 @@ impl Store {
         Ok(Self { reader, copy, is_locked: false, _lock: lock })
     }
 
-    /// Opens a store to look at it, also while a coordinator writes to it.
+    /// Opens a store for reading, also while a coordinator writes to it.
     ///
     /// # Errors
-    /// [`StoreError`]; [`StoreError::Missing`] when there is none, because none is made.
+    /// [`StoreError`]; [`StoreError::Missing`] if it does not exist, because it is not made.
     pub fn open_read_only(path: &Path) -> Result<Reader, StoreError> {
         Ok(Reader { db: open::read_only(path)?, path: path.to_owned() })
     }
 
-    /// Why a store is damaged; `None` if it is sound or of an older version.
+    /// The damage of a store; `None` if it is undamaged or of an older version.
     ///
     /// # Errors
-    /// [`StoreError`] when that cannot be found out: there is none, or another version wrote it.
+    /// [`StoreError`] when that cannot be tested: it does not exist, or another version wrote it.
     pub fn damage(path: &Path) -> Result<Option<StoreError>, StoreError> {
         let opened = Self::open_read_only(path).and_then(|reader| {
             open::check_pages(&reader.db, path)?;
@@ -127,11 +127,11 @@ impl Store {
     }
 
     /// Checks, without changing it, that this coordinator can use the store at `path`. A missing
-    /// store is accepted, because it is made at the start, and so is one of an older version,
-    /// because it is converted.
+    /// store is accepted, because it will be made, and so is one of an older version, because it
+    /// will be migrated.
     ///
     /// # Errors
-    /// [`StoreError`], with what to do.
+    /// [`StoreError`], with advice.
     pub fn check(path: &Path, coordinator: &[u8; 32]) -> Result<(), StoreError> {
         let reader = match Self::open_read_only(path) {
             Err(StoreError::Missing(_) | StoreError::Older { .. }) => return Ok(()),
@@ -142,16 +142,17 @@ impl Store {
         open::check_owner(&reader.db, path, coordinator)
     }
 
-    /// Gives the store at `path`, damaged or not, and the files beside it the name
-    /// `….corrupt-2026-11-20-09-30-00`, and returns it. Nothing is overwritten.
+    /// Renames the store at `path`, damaged or not, and its other files to
+    /// `….corrupt-2026-11-20-09-30-00`, and returns the new name. Nothing is overwritten.
     ///
     /// # Errors
-    /// [`StoreError::InUse`] while a coordinator runs, [`StoreError::Missing`] if there is nothing.
+    /// [`StoreError::InUse`] while a coordinator runs, [`StoreError::Missing`] if it does not
+    /// exist.
     pub fn move_aside(path: &Path, now_unix_secs: u64) -> Result<PathBuf, StoreError> {
         aside::move_aside(path, now_unix_secs)
     }
 
-    /// Tests whether the store can be written to, by writing a value that it has already.
+    /// Tests whether the store can be written to, by writing a value that it already has.
     ///
     /// # Errors
     /// [`StoreError`] if it cannot be written to.
@@ -161,7 +162,7 @@ impl Store {
         })
     }
 
-    /// Writes all that `work` does, or nothing; it is on the disk when this returns.
+    /// Writes all changes of `work` or none; they are on the disk when this returns.
     fn write<T>(
         &mut self,
         action: &'static str,
@@ -180,7 +181,7 @@ impl Store {
     }
 }
 
-/// A transaction, and what is being done in it.
+/// A transaction with its action.
 struct Writing<'a> {
     /// The transaction.
     db: Transaction<'a>,
@@ -191,18 +192,18 @@ struct Writing<'a> {
 }
 
 impl Writing<'_> {
-    /// Makes errors of what SQLite says.
+    /// Converts errors of SQLite.
     fn fail(&self) -> impl Fn(rusqlite::Error) -> StoreError + use<> {
         error::sqlite(self.path, self.action)
     }
 
-    /// Carries a statement out and says how many rows it has changed.
+    /// Executes a statement and returns the number of changed rows.
     fn execute(&self, sql: &str, params: impl rusqlite::Params) -> Result<usize, StoreError> {
         let mut statement = self.db.prepare_cached(sql).map_err(self.fail())?;
         statement.execute(params).map_err(self.fail())
     }
 
-    /// The first row of what a statement finds.
+    /// The first row of a query.
     fn find<T>(
         &self,
         sql: &str,

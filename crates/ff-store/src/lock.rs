@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use super::error::{self, StoreError};
 
-/// The longest process number that is read from a lock file, in bytes.
+/// The longest process id that is read from a lock file, in bytes.
 const MAX_PID_LEN: u64 = 20;
 
 /// A lock that is held until it is dropped or its process ends.
@@ -20,10 +20,10 @@ pub(super) struct Lock {
 }
 
 impl Drop for Lock {
-    /// To close the file would not be enough while a program that was just started still has a copy
-    /// of it.
+    /// Closing the file would not be enough while a program that was just started still has a copy
+    /// of the descriptor.
     fn drop(&mut self) {
-        // If it fails, the lock ends with the file.
+        // If it fails, the lock ends when the file is closed.
         let _ = self.file.unlock();
     }
 }
@@ -32,7 +32,7 @@ impl Lock {
     /// Locks the store at `path`.
     ///
     /// # Errors
-    /// [`StoreError::InUse`] when another process has it.
+    /// [`StoreError::InUse`] when another process holds it.
     pub(super) fn take(path: &Path) -> Result<Self, StoreError> {
         let beside = lock_path(path);
         let mut options = OpenOptions::new();
@@ -58,14 +58,14 @@ fn lock_path(path: &Path) -> PathBuf {
     with_suffix(path, ".lock")
 }
 
-/// A path with a suffix after its name.
+/// A path with a suffix appended to its name.
 pub(super) fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(suffix);
     name.into()
 }
 
-/// The process number in a lock file.
+/// The process id in a lock file.
 fn pid_in(file: &File) -> Option<u32> {
     let mut text = String::new();
     file.take(MAX_PID_LEN).read_to_string(&mut text).ok()?;

@@ -1,4 +1,4 @@
-//! Making and opening stores, and bringing them up to date.
+//! Makes, opens and migrates stores.
 //!
 //! Decisions: doc/decisions.md, "A new store is made under another name".
 
@@ -13,9 +13,9 @@ use rusqlite::{Connection, OpenFlags, OptionalExtension, TransactionBehavior};
 use super::error::{self, StoreError};
 use super::lock::with_suffix;
 
-/// "FFbw": tells a store of FlashFlow from other databases, also to `file`.
+/// "FFbw": distinguishes FlashFlow's stores from other databases, also for `file`.
 const APPLICATION_ID: i64 = 0x4646_6277;
-/// What makes each version of the one before it, from version 0, which is empty.
+/// The SQL that converts each version to the next, from version 0, which is empty.
 const MIGRATIONS: &[&str] = &[
     include_str!("schema/001.sql"),
     include_str!("schema/002.sql"),
@@ -25,12 +25,12 @@ const MIGRATIONS: &[&str] = &[
     include_str!("schema/006.sql"),
     include_str!("schema/007.sql"),
 ];
-/// How long opening and reading wait for another connection's lock: a reader's, or somebody's
+/// How long opening and reading wait for another connection's lock: a reader's, or that of
 /// `sqlite3`.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
-/// SQLite's cache of pages, in KiB: the rest is the system's own cache.
+/// The size of SQLite's page cache, in KiB: the system caches the rest.
 const CACHE_KIB: i64 = 4096;
-/// What the log beside the store is cut to once it has been written back, in bytes.
+/// The size to which the log is truncated after it has been written back, in bytes.
 const LOG_LIMIT_BYTES: i64 = 16 << 20;
 
 /// Bytes of a path that a URI does not have as they are: all but `/` and the unreserved characters
@@ -43,7 +43,7 @@ pub(super) fn version() -> i64 {
     i64::try_from(MIGRATIONS.len()).unwrap_or(i64::MAX)
 }
 
-/// Opens the store at `path`, which nobody else writes to, or makes it.
+/// Opens the store at `path`, to which no other process writes, or makes it.
 pub(super) fn writable(path: &Path, coordinator: &[u8; 32]) -> Result<Connection, StoreError> {
     if !exists(path)? {
         make(path, coordinator)?;
@@ -52,7 +52,7 @@ pub(super) fn writable(path: &Path, coordinator: &[u8; 32]) -> Result<Connection
     let mut db = connect(path, flags)?;
     let found = check_version(&db, path)?;
     check_pages(&db, path)?;
-    // Before the store is changed: another coordinator's program may be older.
+    // Before the store is changed: the program of another coordinator may be older.
     check_owner(&db, path, coordinator)?;
     let fail = error::sqlite(path, "be opened");
     db.pragma_update(None, "journal_mode", "WAL").map_err(&fail)?;
@@ -86,8 +86,8 @@ pub(super) fn read_only(path: &Path) -> Result<Connection, StoreError> {
     Ok(db)
 }
 
-/// Whether there is a store. A store is made whole or not at all, so a file without anything in it
-/// is what is left of one, and so is a log without its store: SQLite would throw the log away.
+/// Whether the store exists. A store is made atomically, so an empty file is the remainder of a
+/// lost store, and so is a log without its store, which SQLite would delete.
 fn exists(path: &Path) -> Result<bool, StoreError> {
     let corrupt = |detail: &str| {
         Err(StoreError::Corrupt { path: path.to_owned(), detail: detail.to_owned() })
@@ -111,7 +111,7 @@ fn is_on_read_only_disk(path: &Path) -> bool {
     made.is_err_and(|error| error.kind() == io::ErrorKind::ReadOnlyFilesystem)
 }
 
-/// A connection to a store that nobody can change. It needs no other files in the directory.
+/// A connection to a store that cannot change. It needs no other files in the directory.
 fn immutable(path: &Path, flags: OpenFlags) -> Result<Connection, StoreError> {
     let log = fs::metadata(with_suffix(path, "-wal"));
     if log.is_ok_and(|log| log.len() > 0) {
@@ -123,7 +123,7 @@ fn immutable(path: &Path, flags: OpenFlags) -> Result<Connection, StoreError> {
     connect_at(path, Path::new(&uri), flags | OpenFlags::SQLITE_OPEN_URI)
 }
 
-/// A connection with what each needs.
+/// A connection with the settings that all need.
 fn connect(path: &Path, flags: OpenFlags) -> Result<Connection, StoreError> {
     connect_at(path, path, flags)
 }
@@ -135,12 +135,12 @@ fn connect_at(path: &Path, name: &Path, flags: OpenFlags) -> Result<Connection, 
     db.busy_timeout(BUSY_TIMEOUT).map_err(&fail)?;
     db.pragma_update(None, "foreign_keys", true).map_err(&fail)?;
     db.pragma_update(None, "cache_size", -CACHE_KIB).map_err(&fail)?;
-    // A damaged or foreign file may hold a schema that was made to do harm.
+    // A damaged or foreign file may have a malicious schema.
     db.pragma_update(None, "trusted_schema", false).map_err(&fail)?;
     Ok(db)
 }
 
-/// Makes the store under another name, and puts it in its place when it is whole.
+/// Makes the store under another name, and renames it when it is complete.
 fn make(path: &Path, coordinator: &[u8; 32]) -> Result<(), StoreError> {
     let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty());
     let dir: PathBuf = dir.unwrap_or(Path::new(".")).to_owned();
@@ -150,7 +150,7 @@ fn make(path: &Path, coordinator: &[u8; 32]) -> Result<(), StoreError> {
     let made = made.into_temp_path();
     let fail = error::sqlite(path, "be created");
     let mut db = connect(&made, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
-    // So that retention can give room back; it has to be said before anything is written.
+    // For returning space after retention; must be set before anything is written.
     db.pragma_update(None, "auto_vacuum", "INCREMENTAL").map_err(&fail)?;
     db.pragma_update(None, "application_id", APPLICATION_ID).map_err(&fail)?;
     migrate(&mut db, path, 0)?;
@@ -161,7 +161,7 @@ fn make(path: &Path, coordinator: &[u8; 32]) -> Result<(), StoreError> {
     fs::File::open(&dir).and_then(|dir| dir.sync_all()).map_err(fail_io())
 }
 
-/// The store's version, if it is a store of a version known here.
+/// The version of a store, if this program knows it.
 fn check_version(db: &Connection, path: &Path) -> Result<i64, StoreError> {
     let fail = error::sqlite(path, "be opened");
     let pragma =
@@ -176,7 +176,7 @@ fn check_version(db: &Connection, path: &Path) -> Result<i64, StoreError> {
     Ok(found)
 }
 
-/// Reads every page once, so that damage shows before anything is built on it.
+/// Reads every page once, so that damage is found first.
 pub(super) fn check_pages(db: &Connection, path: &Path) -> Result<(), StoreError> {
     let fail = error::sqlite(path, "be checked");
     let found: String =
@@ -188,7 +188,7 @@ pub(super) fn check_pages(db: &Connection, path: &Path) -> Result<(), StoreError
     Err(StoreError::Corrupt { path: path.to_owned(), detail })
 }
 
-/// Brings a store up to date, each version in a transaction of its own.
+/// Migrates a store, each version in its own transaction.
 fn migrate(db: &mut Connection, path: &Path, found: i64) -> Result<(), StoreError> {
     let fail = error::sqlite(path, "be brought up to date");
     let done = usize::try_from(found).unwrap_or(0);
@@ -201,7 +201,7 @@ fn migrate(db: &mut Connection, path: &Path, found: i64) -> Result<(), StoreErro
     Ok(())
 }
 
-/// Fails unless the store is this coordinator's.
+/// Fails unless the store belongs to this coordinator.
 pub(super) fn check_owner(
     db: &Connection,
     path: &Path,
@@ -270,7 +270,7 @@ mod tests {
         .expect("rows");
     }
 
-    /// The whole schema of a database; words that SQLite keeps as they were written count.
+    /// The whole schema of a database, with the words that SQLite keeps unchanged.
     fn schema(db: &Connection) -> Vec<String> {
         let sql = "SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL ORDER BY name";
         let mut statement = db.prepare(sql).expect("a statement");
@@ -308,7 +308,7 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("store");
         older(&path, 6);
-        // The last statements of a version fail, after others of it.
+        // The last statements of a version fail after earlier ones.
         let db = Connection::open(&path).expect("a database");
         db.execute_batch("CREATE INDEX plan_not_again ON plan (slot)").expect("an index");
         let before = schema(&db);

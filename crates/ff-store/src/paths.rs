@@ -1,11 +1,11 @@
-//! What measurements have shown of the paths to relays, in the coordinator's words.
+//! The known properties of the paths to relays, in the coordinator's encoding.
 
 use ff_base::identity::Fingerprint;
 use rusqlite::params;
 
 use super::{Reader, StoreError, Writing};
 
-/// Stores what is known of the path to a relay, and replaces what was known before. It is deleted
+/// Stores the known properties of the path to a relay, which replace earlier ones. They are deleted
 /// with the relay's last attempt.
 pub(super) fn put(
     writing: &Writing<'_>,

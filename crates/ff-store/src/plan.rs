@@ -1,4 +1,4 @@
-//! Periods, and who is measured when.
+//! Periods and their plans.
 
 use std::collections::HashSet;
 
@@ -10,9 +10,8 @@ use super::row::Columns;
 use super::value::{Number, Stored};
 use super::{PlanId, Reader, Store, StoreError, Writing, events};
 
-/// Why a row of a plan is not carried out whose relay has left the consensus. Where a measurement
-/// was to be repeated because the path was the limit, it counts for this reason as one without a
-/// value.
+/// The reason for rows of a plan whose relay has left the consensus. If the row was to repeat a
+/// measurement that the path had limited, that measurement counts as one without a value.
 pub const GONE: &str = "it is not in the consensus any more";
 
 /// A measurement period.
@@ -22,19 +21,19 @@ pub struct Period {
     pub number: u64,
     /// When it begins, in seconds since 1970.
     pub start_unix_secs: u64,
-    /// How long it is.
+    /// The length of the period in seconds.
     pub length_secs: u32,
-    /// How long a slot is.
+    /// The length of a slot in seconds.
     pub slot_secs: u32,
-    /// Slots in it.
+    /// The number of slots.
     pub slots: u32,
-    /// When the consensus that it was planned with became valid.
+    /// When the consensus of its plan became valid, in seconds since 1970.
     pub consensus_valid_after_unix_secs: u64,
     /// SHA-256 of the schedule's seed.
     pub seed_sha256: [u8; 32],
-    /// When it was planned.
+    /// When it was planned, in seconds since 1970.
     pub planned_unix_secs: u64,
-    /// When the coordinator was done with it.
+    /// When the coordinator had finished it, in seconds since 1970.
     pub finished_unix_secs: Option<u64>,
 }
 
@@ -45,16 +44,16 @@ pub enum Kind {
     Old,
     /// A relay without an estimate.
     New,
-    /// A relay that has been measured in the period, inconclusively, or whose first measurement was
+    /// A relay that was measured inconclusively in the period, or whose first measurement was
     /// postponed.
     Retry,
 }
 
 impl Kind {
-    /// All of them.
+    /// All kinds.
     pub const ALL: &[Self] = &[Self::Old, Self::New, Self::Retry];
 
-    /// Its name in the store.
+    /// The name in the store.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -80,33 +79,33 @@ impl Stored for Kind {
 /// A row of a plan before it is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ToPlan {
-    /// Which relay.
+    /// The relay.
     pub fingerprint: Fingerprint,
-    /// In which slot.
+    /// The slot.
     pub slot: u32,
-    /// Why.
+    /// The reason why it is in the plan.
     pub kind: Kind,
-    /// Relays with one number are measured at the same time.
+    /// The number of its group; relays of a group are measured at the same time.
     pub group: u32,
-    /// The capacity of the team for it.
+    /// The team's capacity for it.
     pub demand: BytesPerSec,
 }
 
-/// How far a row of a plan is.
+/// The state of a row of a plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum State {
-    /// Nothing has been done.
+    /// It has not begun.
     Pending,
     /// The relay is being measured, or was when the coordinator ended.
     Begun,
-    /// There is an outcome.
+    /// The attempt has an outcome.
     Done,
-    /// The row is not carried out, for this reason.
+    /// It is not carried out, for this reason.
     LeftOut(String),
 }
 
 impl State {
-    /// Its name.
+    /// The name in tables.
     #[must_use]
     pub const fn name(&self) -> &'static str {
         match self {
@@ -125,7 +124,7 @@ pub struct Planned {
     pub id: PlanId,
     /// The planned measurement.
     pub what: ToPlan,
-    /// How far it is.
+    /// The row's state.
     pub state: State,
 }
 
@@ -133,11 +132,11 @@ pub struct Planned {
 pub(super) const PLANNED: &str =
     "plan.id, plan.fingerprint, plan.slot, plan.kind, plan.group_number,
      plan.demand_bytes_per_sec, plan.left_out, attempts.id, attempts.finished_unix_secs";
-/// Where they are.
+/// The tables with these columns.
 const FROM: &str = "FROM plan LEFT JOIN attempts ON attempts.plan = plan.id";
-/// What is still to be begun.
+/// The condition for rows that have not begun.
 const PENDING: &str = "left_out IS NULL AND attempts.id IS NULL";
-/// What is selected for [`Period`].
+/// The columns of [`Period`], and their table.
 const PERIOD: &str = "SELECT number, start_unix_secs, length_secs, slot_secs, slots,
      consensus_valid_after_unix_secs, seed_sha256, planned_unix_secs, finished_unix_secs FROM periods";
 
@@ -145,17 +144,16 @@ impl Store {
     /// Stores a period and its plan, once.
     ///
     /// # Errors
-    /// [`StoreError::AlreadyPlanned`]: a coordinator that was started again carries on what it had
-    /// planned.
+    /// [`StoreError::AlreadyPlanned`]: a restarted coordinator continues the stored plan.
     pub fn set_plan(&mut self, period: &Period, rows: &[ToPlan]) -> Result<(), StoreError> {
         self.write("store a plan", |writing| plan(writing, period, rows))
     }
 
-    /// Stores a period and its plan with what the period begins with, its first event: all of it or
-    /// nothing, because without that event nobody could take the plan up again.
+    /// Stores a period, its plan and its first event in one transaction, because without that event
+    /// the plan could not be continued.
     ///
     /// # Errors
-    /// As [`Store::set_plan`].
+    /// Those of [`Store::set_plan`].
     pub fn begin_period(
         &mut self,
         period: &Period,
@@ -168,8 +166,8 @@ impl Store {
         })
     }
 
-    /// Adds rows to the plan of a period, all or none: retries, and relays that are new in the
-    /// network.
+    /// Adds rows to the plan of a period in one transaction: retries, and relays that have joined
+    /// the network.
     ///
     /// # Errors
     /// [`StoreError::NoSuchPeriod`].
@@ -183,7 +181,7 @@ impl Store {
         })
     }
 
-    /// Adds rows of relays to the plan of a period that are refused a retry, with the reason and
+    /// Adds rows to the plan of a period for relays that are refused a retry, with the reason and
     /// its code.
     ///
     /// # Errors
@@ -205,20 +203,19 @@ impl Store {
         })
     }
 
-    /// Notes that a pending row of a plan is not carried out, and why.
+    /// Notes that a pending row of a plan is not carried out, with the reason.
     ///
     /// # Errors
-    /// [`StoreError::NotPlanned`] when it is not pending.
+    /// [`StoreError::NotPlanned`] if it is not pending.
     pub fn leave_out(&mut self, plan: PlanId, reason: &str) -> Result<(), StoreError> {
         self.write("change a plan", |writing| leave_out(writing, plan, reason))
     }
 
-    /// Notes what has happened in a period, with the rows that this adds to its plan, pending ones
-    /// that it moves to other slots, and that these others are not carried out for this reason: all
-    /// of it or nothing.
+    /// Stores an event of a period in one transaction with its changes of the plan: added rows,
+    /// pending rows that move to other slots, and rows that are not carried out for this reason.
     ///
     /// # Errors
-    /// [`StoreError::NotPlanned`] when one of the others is not pending.
+    /// [`StoreError::NotPlanned`] if one of the latter is not pending.
     pub fn change_plan(
         &mut self,
         period: u64,
@@ -230,7 +227,7 @@ impl Store {
         self.write("change a plan", |writing| {
             events::add(writing, period, event)?;
             rows.iter().try_for_each(|row| {
-                // Only the slots for measuring again are drawn.
+                // Only the slots of repetitions are drawn.
                 let at_arrival = row.kind != Kind::Retry;
                 insert(writing, period, row, at_arrival).map(drop)
             })?;
@@ -243,7 +240,7 @@ impl Store {
         })
     }
 
-    /// Notes that the coordinator is done with a period.
+    /// Notes that the coordinator has finished a period.
     ///
     /// # Errors
     /// [`StoreError::NoSuchPeriod`].
@@ -268,7 +265,7 @@ fn leave_out(writing: &Writing<'_>, plan: PlanId, reason: &str) -> Result<(), St
     }
 }
 
-/// Adds a period that is not there yet, and its plan.
+/// Adds a new period and its plan.
 fn plan(writing: &Writing<'_>, period: &Period, rows: &[ToPlan]) -> Result<(), StoreError> {
     let number = period.number;
     let sql = "SELECT 1 FROM periods WHERE number = ?1";
@@ -289,13 +286,14 @@ fn plan(writing: &Writing<'_>, period: &Period, rows: &[ToPlan]) -> Result<(), S
             period.finished_unix_secs.map(Number),
         ],
     )?;
-    // New relays get the first slots with room. If most are new, these are nearly all slots.
+    // New relays get the first slots with room. If most relays are new, these are nearly all slots.
     let is_new = |row: &ToPlan| row.kind == Kind::New;
     let are_few = rows.iter().filter(|row| is_new(row)).count() * 2 < rows.len();
     rows.iter().try_for_each(|row| insert(writing, number, row, are_few && is_new(row)).map(drop))
 }
 
-/// Adds a row of a relay that could choose its slot by coming, or not.
+/// Adds a row; `at_arrival` means that the relay could choose its slot by the time at which it
+/// joined.
 fn insert(
     writing: &Writing<'_>,
     period: u64,
@@ -328,7 +326,7 @@ impl Reader {
         Ok(self.all("periods", &sql, [Number(number)], period)?.pop())
     }
 
-    /// The period that was planned last.
+    /// The last planned period.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -346,14 +344,14 @@ impl Reader {
         Ok(self.all("periods", &sql, [], period)?.pop())
     }
 
-    /// The relays of a period that are measured at the same time because they may share what is
-    /// measured: those of each group that has several.
+    /// The groups of a period with several relays, which are measured at the same time because they
+    /// may share capacity.
     ///
     /// # Errors
     /// [`StoreError`].
     pub fn groups(&self, period: u64) -> Result<Vec<Vec<Fingerprint>>, StoreError> {
-        // Sorted here: most groups have one relay, and SQLite would write all of them into a table
-        // of its own.
+        // Sorted here: most groups have one relay, and SQLite would write all of them to a
+        // temporary table.
         let sql =
             "SELECT id, group_number, fingerprint FROM plan WHERE period = ?1 AND kind <> 'retry'";
         let mut rows = self.all("plan", sql, [Number(period)], |columns| {
@@ -370,7 +368,7 @@ impl Reader {
         Ok(groups.map(members).filter(|members| members.len() > 1).collect())
     }
 
-    /// The whole plan of a period, by slots.
+    /// The whole plan of a period, by slot.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -390,7 +388,7 @@ impl Reader {
         self.all("plan", &sql, params![Number(period), relay], planned)
     }
 
-    /// The rows of a slot that are not begun.
+    /// The pending rows of a slot.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -401,7 +399,7 @@ impl Reader {
         self.all("plan", &sql, params![Number(period), slot], planned)
     }
 
-    /// The first rows of earlier slots that are not begun.
+    /// The first pending rows of earlier slots.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -418,7 +416,7 @@ impl Reader {
         self.all("plan", &sql, params![Number(period), slot, most], planned)
     }
 
-    /// The last slot from this one on in which something is still to be begun.
+    /// The last slot, from this one on, with a pending row.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -434,7 +432,7 @@ impl Reader {
         Ok(found.first().copied())
     }
 
-    /// The rows of a period's plan that are not begun, by slots.
+    /// The pending rows of a period's plan, by slot.
     ///
     /// # Errors
     /// [`StoreError`].

@@ -1,5 +1,5 @@
-//! The store's data for a bandwidth file other than outcomes: the results of a month, which relays
-//! were measured together or shared an address, and which relays the schedule has no slot for.
+//! The store's data for a bandwidth file other than outcomes: the results of a month, groups of
+//! relays by measurement or address, and relays for which the schedule has no slot.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::IpAddr;
@@ -39,11 +39,11 @@ impl Stored for NotScheduled {
 pub struct Memory {
     /// The length of a period in seconds, if one was planned.
     period_secs: Option<u64>,
-    /// Relays that the schedule has no place for.
+    /// Relays that the schedule has no slot for.
     not_scheduled: BTreeMap<Fingerprint, NotScheduled>,
-    /// Relays that were measured at one address.
+    /// Groups of relays that were measured at one address.
     groups: Vec<Vec<Fingerprint>>,
-    /// Relays to be measured at once.
+    /// Relays to be measured at once, by their schedules.
     scheduled: Vec<Scheduled>,
     /// The days of all relays within a month.
     month: Arc<Month>,
@@ -58,7 +58,7 @@ impl Memory {
         lists.flatten().copied().collect()
     }
 
-    /// Adds it to what the documents say.
+    /// Adds these data to the documents' data.
     pub fn complete(&self, publication: &mut Publication) {
         publication.period_secs = self.period_secs.or(publication.period_secs);
         publication.not_scheduled.clone_from(&self.not_scheduled);
@@ -69,7 +69,7 @@ impl Memory {
 }
 
 impl Store {
-    /// Keeps whom the schedule has no place for.
+    /// Stores the relays for which the schedule has no slot.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -91,8 +91,8 @@ impl Store {
 }
 
 impl Reader {
-    /// Adds what the store knows to what the documents say: with it everybody who makes a bandwidth
-    /// file of this store makes the same.
+    /// Adds the store's data to the documents' data, so that all programs that make a bandwidth
+    /// file from this store make the same.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -102,12 +102,12 @@ impl Reader {
         Ok(())
     }
 
-    /// What the store knows at a time, with results of this age at most.
+    /// The store's data at a time, with results up to this age.
     ///
     /// # Errors
     /// [`StoreError`].
     pub fn memory(&self, now_unix_secs: u64, max_age_secs: u64) -> Result<Memory, StoreError> {
-        // One transaction, so that all parts are of the same moment.
+        // One transaction, so that all parts are from the same moment.
         let fail = error::sqlite(&self.path, "be read");
         let _moment = self.db.unchecked_transaction().map_err(fail)?;
         let since = now_unix_secs.saturating_sub(max_age_secs);
@@ -135,7 +135,7 @@ impl Reader {
         })
     }
 
-    /// The groups of the schedules of a time.
+    /// The groups of the schedules in a span of time.
     fn scheduled_at_once(&self, since: u64, until: u64) -> Result<Vec<Scheduled>, StoreError> {
         let sql = "SELECT number, start_unix_secs, length_secs FROM periods
                    WHERE start_unix_secs + length_secs > ?1 AND start_unix_secs <= ?2 ORDER BY number";
@@ -153,7 +153,7 @@ impl Reader {
         Ok(scheduled)
     }
 
-    /// Whom the schedule has no place for.
+    /// The relays for which the schedule has no slot.
     fn not_scheduled(&self) -> Result<BTreeMap<Fingerprint, NotScheduled>, StoreError> {
         let sql = "SELECT id, fingerprint, reason FROM not_scheduled";
         let relays = self.all("not_scheduled", sql, [], |columns| {
@@ -163,8 +163,8 @@ impl Reader {
         Ok(relays.into_iter().collect())
     }
 
-    /// What all attempts of a month until now counted as. Targets are read once each: a join reads
-    /// them for each attempt.
+    /// The draws of all attempts of a month until now. Targets are read once each, because a join
+    /// would read them for each attempt.
     fn drawn(&self, now: u64) -> Result<Vec<Drawn>, StoreError> {
         let sql = "SELECT id, ed_identity, shown_fingerprint, address FROM targets";
         let targets: HashMap<_, _> =
@@ -190,9 +190,9 @@ impl Reader {
         Ok(drawn)
     }
 
-    /// The rows of plans with relays that could choose their slot by coming, of all periods that
-    /// ended after a time in seconds since 1970. An attempt begins before its period ends, so
-    /// attempts since then have no other rows.
+    /// The rows of plans with relays that could choose their slot by the time at which they joined,
+    /// of all periods that ended after a time in seconds since 1970. An attempt begins before its
+    /// period ends, so attempts since then have no other rows.
     fn plans_at_arrival(&self, since: u64) -> Result<HashSet<i64>, StoreError> {
         let sql = "SELECT plan.id, period FROM periods
                    CROSS JOIN plan ON plan.period = periods.number
@@ -201,9 +201,9 @@ impl Reader {
         Ok(ids.into_iter().collect())
     }
 
-    /// Attempts that were to be repeated because the path was the limit, on relays that had gone
-    /// before that. They count, without a value: else a relay that is slow could drop packets and
-    /// leave for an hour.
+    /// Attempts that were to be repeated because the path was the limit, but whose relays had left
+    /// before. They count without a value: otherwise a slow relay could drop packets and leave for
+    /// an hour.
     fn evaded(&self) -> Result<HashSet<i64>, StoreError> {
         let sql = "SELECT a.id, again.period FROM plan again
                    JOIN periods p ON p.number = again.period
@@ -218,7 +218,7 @@ impl Reader {
     }
 }
 
-/// The part of a draw about the measured relay.
+/// The data of a draw about the measured relay.
 struct Target {
     /// Its Ed25519 identity.
     ed_identity: [u8; 32],
@@ -228,23 +228,23 @@ struct Target {
     host: Option<IpAddr>,
 }
 
-/// The part of a draw about the attempt.
+/// The data of a draw about the attempt.
 #[derive(Clone, Copy)]
 struct OfAttempt {
     /// When it began, in seconds since 1970.
     started_unix_secs: u64,
     /// How the attempt counted.
     draw: Draw,
-    /// What came through a path that was the limit, if it is no draw.
+    /// The rate that the path limited, if the attempt is not a draw because of that.
     limited: Option<BytesPerSec>,
     /// Whether it was conclusive.
     concludes: bool,
-    /// Whether the relay could choose its time by coming.
+    /// Whether the relay could choose its time by joining.
     at_arrival: bool,
 }
 
 impl Target {
-    /// What an attempt on it counted as.
+    /// The draw of an attempt on this target.
     fn drawn(&self, of_attempt: OfAttempt) -> Drawn {
         let OfAttempt { started_unix_secs, draw, limited, concludes, at_arrival } = of_attempt;
         let Self { ed_identity, fingerprint, host } = *self;
@@ -269,10 +269,10 @@ fn read_target(columns: &mut Columns<'_, '_>) -> rusqlite::Result<(i64, Target)>
     Ok((id, Target { ed_identity, fingerprint, host }))
 }
 
-/// An attempt's number, its target's, that of its row of the plan, and what it counted as.
+/// The numbers of an attempt, of its target and of its row of the plan, and the attempt's data.
 type OfRow = (i64, i64, Option<i64>, OfAttempt);
 
-/// Reads what an attempt counted as.
+/// Reads the data of an attempt for a draw.
 fn read_drawn(columns: &mut Columns<'_, '_>) -> rusqlite::Result<OfRow> {
     let (id, target, plan) = (columns.take()?, columns.take()?, columns.take()?);
     let started_unix_secs = columns.of()?;

@@ -1,4 +1,4 @@
-//! The queries of status, explain, the page and the bandwidth file.
+//! Queries for status, `explain`, the page and the bandwidth file.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -15,39 +15,39 @@ use super::row::Columns;
 use super::value::Number;
 use super::{Attempt, AttemptId, Reader, Seconds, StoreError};
 
-/// The greatest time that is compared with: SQLite's numbers are signed.
+/// The largest time in a comparison: SQLite's numbers are signed.
 const LAST: u64 = i64::MAX.cast_unsigned();
 
-/// How far a period is.
+/// The progress of a period.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Coverage {
-    /// Rows of the plan that are carried out, retries among them.
+    /// Rows of the plan that are carried out, including retries.
     pub planned: u64,
     /// Rows that are left out.
     pub left_out: u64,
-    /// Of the planned ones, those that are being measured.
+    /// Of the planned rows, those being measured.
     pub begun: u64,
-    /// Of the planned ones, those that have an outcome.
+    /// Of the planned rows, those with an outcome.
     pub done: u64,
-    /// Of the planned ones, retries that are still to be begun.
+    /// Of the planned rows, pending retries.
     pub retries_left: u64,
-    /// Relays in the plan, left out or not.
+    /// Relays in the plan, including left-out ones.
     pub relays: u64,
-    /// Relays that have been tried: an attempt is over, also if it failed.
+    /// Relays that were tried: an attempt has finished, even if it failed.
     pub relays_done: u64,
     /// Relays that an attempt has measured, conclusively or not.
     #[serde(default)]
     pub relays_measured: u64,
-    /// Relays without FlashFlow: they were tried, answered so, and were not measured.
+    /// Relays without FlashFlow: they were tried, reported that, and were not measured.
     #[serde(default)]
     pub relays_unsupported: u64,
-    /// Relays that have a conclusive one.
+    /// Relays with a conclusive measurement.
     pub relays_conclusive: u64,
     /// Attempts by their verdict.
     pub verdicts: BTreeMap<String, u64>,
     /// Failed attempts by their code.
     pub failures: BTreeMap<String, u64>,
-    /// How often a relay was refused a retry, by the reason's code.
+    /// The number of refused retries, by the reason's code.
     #[serde(default)]
     pub refused: BTreeMap<String, u64>,
 }
@@ -62,12 +62,12 @@ impl Coverage {
     }
 }
 
-/// How often a failure came.
+/// The number of attempts with a failure.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FailureCount {
     /// Its code.
     pub code: String,
-    /// Attempts that it ended.
+    /// The number of attempts.
     pub attempts: u64,
 }
 
@@ -76,7 +76,7 @@ pub struct FailureCount {
 pub struct Estimate {
     /// The relay.
     pub fingerprint: Fingerprint,
-    /// Its capacity.
+    /// The relay's capacity.
     pub estimate: BytesPerSec,
     /// When the measurement began, in seconds since 1970.
     pub started_unix_secs: u64,
@@ -91,18 +91,17 @@ pub struct Known {
     pub nickname: Option<String>,
     /// When that attempt began, in seconds since 1970.
     pub started_unix_secs: u64,
-    /// The name of its verdict, or `failed`.
+    /// The name of the attempt's verdict, or `failed`.
     pub verdict: String,
-    /// The code of its failure, if it failed.
+    /// The code of the attempt's failure, if it failed.
     pub failure: Option<String>,
 }
 
 impl Reader {
-    /// Visits all finished attempts that began in a span of time, the oldest first. It holds one at
-    /// a time.
+    /// Visits all finished attempts that began in a span of time, the oldest first, one at a time.
     ///
     /// # Errors
-    /// [`StoreError`], and whatever `visit` returns, which ends it.
+    /// [`StoreError`], and those of `visit`, which end it.
     pub fn attempts<E: From<StoreError>>(
         &self,
         span: Range<u64>,
@@ -152,19 +151,19 @@ impl Reader {
         Ok(outcomes)
     }
 
-    /// Visits the newest finished attempt of each relay that began at `since` or later. It holds
-    /// two at a time.
+    /// Visits the newest finished attempt of each relay that began at `since` or later. Two are in
+    /// memory at a time.
     ///
     /// # Errors
-    /// [`StoreError`], and whatever `visit` returns, which ends it.
+    /// [`StoreError`], and those of `visit`, which end it.
     pub fn latest<E: From<StoreError>>(
         &self,
         since_unix_secs: u64,
         seconds: Seconds,
         mut visit: impl FnMut(Attempt) -> Result<(), E>,
     ) -> Result<(), E> {
-        // The index has the attempts of each target by time, so that only the newest is looked at.
-        // A relay that has moved is several targets, one after the other.
+        // The index has the attempts of each target by time, so only the newest one is read. A
+        // relay that has changed its address has several targets, which are consecutive.
         let condition = "a.id = (SELECT newest.id FROM attempts newest WHERE newest.target = t.id
                          AND newest.started_unix_secs >= ?1 AND newest.finished_unix_secs IS NOT NULL
                          ORDER BY newest.started_unix_secs DESC LIMIT 1) ORDER BY t.fingerprint";
@@ -190,7 +189,7 @@ impl Reader {
     /// # Errors
     /// [`StoreError`].
     pub fn estimates(&self, since_unix_secs: u64) -> Result<Vec<Estimate>, StoreError> {
-        // It is all in the index of conclusive attempts, one behind the other for each target.
+        // All of it is in the index of conclusive attempts, in which each target's are consecutive.
         let newest = "FROM attempts WHERE verdict = 'conclusive' AND target = t.id
                       AND started_unix_secs >= ?1 ORDER BY started_unix_secs DESC LIMIT 1";
         let sql = format!(
@@ -254,8 +253,8 @@ impl Reader {
         Ok(found)
     }
 
-    /// When attempts began since a moment that may have cost one of the measurements that a relay
-    /// grants, in seconds since 1970, the first one first.
+    /// When attempts began, at `since` or later, that may have used one of the measurements that a
+    /// relay grants, in seconds since 1970, in order.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -275,7 +274,7 @@ impl Reader {
         })
     }
 
-    /// How far a period is.
+    /// The progress of a period.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -327,8 +326,8 @@ impl Reader {
         Ok(coverage)
     }
 
-    /// How often each failure came among attempts that began in a span of time, the most frequent
-    /// first. Of what retention has summed up, whole days count, by their beginning.
+    /// The number of attempts with each failure, of those that began in a span of time, the most
+    /// frequent first. Days that retention has summed up count as a whole, by their beginning.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -354,7 +353,7 @@ impl Reader {
     /// # Errors
     /// [`StoreError`].
     pub fn known(&self) -> Result<Vec<Known>, StoreError> {
-        // The index has the attempts of each target by time, so that only the newest is looked at.
+        // The index has the attempts of each target by time, so only the newest one is read.
         let sql =
             "SELECT t.id, t.fingerprint, t.nickname, a.started_unix_secs, a.verdict, a.failure
                    FROM targets t JOIN attempts a ON a.id = (
@@ -372,7 +371,7 @@ impl Reader {
                 failure: columns.take()?,
             })
         };
-        // A relay that has moved is several targets, one after the other.
+        // A relay that has changed its address has several targets, which are consecutive.
         let mut found: Vec<Known> = Vec::new();
         self.each("attempts", sql, [], read, |next| {
             match found.last_mut() {

@@ -1,8 +1,7 @@
-//! What is deleted when, so that the store does not grow for ever.
+//! Deletes old records, so that the store does not grow without limit.
 //!
-//! Age is counted in days on which something was measured, as well as in days of the clock. A clock
-//! that has jumped ahead, for an hour or for good, deletes nothing then; nor does a coordinator
-//! that was switched off for a year when it starts again.
+//! Age is counted in days with measurements as well as in days of the clock. So a clock that has
+//! jumped ahead deletes nothing, and neither does a coordinator that is started again after a year.
 //!
 //! Decisions: doc/decisions.md, "Retention counts two clocks".
 
@@ -14,15 +13,15 @@ use rusqlite::params;
 use super::value::Number;
 use super::{Reader, Store, StoreError, Writing, error};
 
-/// Attempts, or rows of a plan, that are deleted in one transaction.
+/// The number of attempts, or rows of a plan, that are deleted in one transaction.
 const BATCH: i64 = 500;
-/// Pages that are given back to the system in one transaction: 1 MiB.
+/// The number of pages that are returned to the system in one transaction: 1 MiB.
 const VACUUM_PAGES: u32 = 256;
 
-/// For how many days what is kept.
+/// How long records are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Retention {
-    /// The seconds of measurements.
+    /// Days for which the seconds of measurements are kept.
     pub samples_days: u32,
     /// Days for which outcomes and plans are kept.
     pub results_days: u32,
@@ -31,7 +30,7 @@ pub struct Retention {
 /// The numbers of deleted records.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Deleted {
-    /// Attempts whose seconds were deleted before they were.
+    /// Attempts whose seconds were deleted.
     pub samples: u64,
     /// Attempts.
     pub attempts: u64,
@@ -39,23 +38,23 @@ pub struct Deleted {
     pub planned: u64,
 }
 
-/// Attempts of a day that came to the same.
+/// The sums of a day's attempts with the same result.
 #[derive(Clone, Copy, Debug, Default)]
 struct Sums {
-    /// Attempts.
+    /// The number of attempts.
     attempts: i64,
-    /// Those that may have used a grant.
+    /// The number of attempts that may have used a grant.
     grants_used: i64,
-    /// Seconds that were measured.
+    /// The number of measured seconds.
     measured_secs: i64,
-    /// Estimates.
+    /// The number of estimates.
     estimates: i64,
-    /// Their sum.
+    /// The sum of the estimates.
     estimate_sum: i64,
 }
 
 impl Sums {
-    /// Both together.
+    /// The sum of both.
     fn plus(self, other: Self) -> Self {
         Self {
             attempts: self.attempts.saturating_add(other.attempts),
@@ -68,7 +67,7 @@ impl Sums {
 }
 
 impl Deleted {
-    /// Both together.
+    /// The sum of both.
     fn plus(self, other: Self) -> Self {
         Self {
             samples: self.samples + other.samples,
@@ -79,13 +78,13 @@ impl Deleted {
 }
 
 impl Store {
-    /// Deletes what is too old and makes the file as much smaller. What is left of an attempt is
-    /// its part in the sums of its day.
+    /// Deletes old records and reduces the size of the file. Deleted attempts remain in the sums of
+    /// their day.
     ///
-    /// Only whole days are deleted, and never an attempt that is not finished.
+    /// Only whole days are deleted, and only finished attempts.
     ///
     /// # Errors
-    /// [`StoreError`]; what was deleted before stays deleted.
+    /// [`StoreError`]; earlier deletions remain.
     pub fn retain(&mut self, now_unix_secs: u64, keep: &Retention) -> Result<Deleted, StoreError> {
         let mut all = Deleted::default();
         while let Some(some) = self.retain_some(now_unix_secs, keep)? {
@@ -94,11 +93,11 @@ impl Store {
         Ok(all)
     }
 
-    /// One step of [`Store::retain`], of a fraction of a second, for a coordinator that has other
-    /// things to do in between; `None` when there is nothing more to do.
+    /// One step of [`Store::retain`], which takes a fraction of a second, so that a coordinator can
+    /// do other work between steps; `None` when there is nothing left to do.
     ///
     /// # Errors
-    /// [`StoreError`]; what was deleted before stays deleted.
+    /// [`StoreError`]; earlier deletions remain.
     pub fn retain_some(
         &mut self,
         now_unix_secs: u64,
@@ -138,7 +137,7 @@ impl Store {
         let fail = error::sqlite(path, "be made smaller");
         let free = || db.pragma_query_value(None, "freelist_count", |row| row.get::<_, i64>(0));
         let before = free().map_err(&fail)?;
-        // Each row that it is asked for is a page.
+        // Each returned row is a page.
         let vacuum = format!("PRAGMA incremental_vacuum({VACUUM_PAGES})");
         let mut vacuum = db.prepare(&vacuum).map_err(&fail)?;
         let mut pages = vacuum.query([]).map_err(&fail)?;
@@ -146,15 +145,15 @@ impl Store {
         if free().map_err(&fail)? < before {
             return Ok(true);
         }
-        // The file itself is cut when the log is written back to it; a reader may hold that up.
+        // The file shrinks when the log is written back to it; a reader may delay that.
         let checkpoint = db.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
         checkpoint.map_err(fail).map(|()| false)
     }
 }
 
 impl Reader {
-    /// The moment before which attempts are older than `days`: by the clock, and by the days
-    /// on which something was begun.
+    /// The time before which attempts are older than `days`, both by the clock and by the days with
+    /// attempts.
     fn cutoff(&self, now_unix_secs: u64, days: u32) -> Result<u64, StoreError> {
         let now_day = now_unix_secs / DAY_SECS;
         let mut cutoff = now_day.saturating_sub(days.into()).saturating_mul(DAY_SECS);
@@ -173,11 +172,11 @@ impl Reader {
     }
 }
 
-/// Deletes the seconds of attempts that began before a moment.
+/// Deletes the seconds of attempts that began before a time.
 fn delete_samples(writing: &Writing<'_>, before: u64) -> Result<usize, StoreError> {
-    // Attempts have their numbers in the order in which they began, so it ends at the newest one
-    // that is old enough. One that a clock which went back has dated too early is found on a later
-    // day. (A cross join keeps SQLite from going through all attempts instead.)
+    // Attempts are numbered in the order in which they began, so the search ends at the newest one
+    // that is old enough. If the clock went back and an attempt has too early a time, it is found
+    // on a later day. (A cross join keeps SQLite from reading all attempts.)
     let sql = "DELETE FROM samples WHERE attempt IN (SELECT samples.attempt FROM samples
                CROSS JOIN attempts ON attempts.id = samples.attempt
                WHERE samples.attempt <= (SELECT id FROM attempts WHERE started_unix_secs < ?1
@@ -186,7 +185,7 @@ fn delete_samples(writing: &Writing<'_>, before: u64) -> Result<usize, StoreErro
     writing.execute(sql, params![Number(before), BATCH])
 }
 
-/// Sums up and deletes attempts that began before a moment.
+/// Sums up and deletes attempts that began before a time.
 fn delete_attempts(writing: &Writing<'_>, before: u64) -> Result<usize, StoreError> {
     let mut statement = writing
         .db
@@ -212,7 +211,7 @@ fn delete_attempts(writing: &Writing<'_>, before: u64) -> Result<usize, StoreErr
     Ok(ids.len())
 }
 
-/// What an attempt adds to the sums of its day.
+/// An attempt's part of the sums of its day.
 fn summand(row: &rusqlite::Row<'_>) -> rusqlite::Result<(i64, (i64, String, String), Sums)> {
     let (id, started): (i64, i64) = (row.get(0)?, row.get(1)?);
     let day = started.div_euclid(DAY_SECS.cast_signed());
@@ -256,8 +255,7 @@ fn add(writing: &Writing<'_>, key: &(i64, String, String), sum: Sums) -> Result<
     writing.execute(sql, values).map(drop)
 }
 
-/// Deletes plans of periods that began before a moment, as far as nothing that is kept refers to
-/// them.
+/// Deletes plans of periods that began before a time, except rows to which remaining records refer.
 fn delete_plans(writing: &Writing<'_>, before: u64) -> Result<usize, StoreError> {
     let rows = "DELETE FROM plan WHERE id IN (SELECT plan.id FROM periods
                 CROSS JOIN plan ON plan.period = periods.number

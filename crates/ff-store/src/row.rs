@@ -1,4 +1,4 @@
-//! Reading rows: columns in their order, and errors that name the row.
+//! Reads rows: columns in order, and errors that name the row.
 
 use rusqlite::types::FromSql;
 use rusqlite::{Error, Params, Row};
@@ -7,7 +7,7 @@ use super::Reader;
 use super::error::{self, StoreError};
 use super::value::{Of, Stored};
 
-/// The columns of a row in their order. The first one is the row's number, for errors.
+/// The columns of a row in order. The first one is the row's number, for errors.
 pub(super) struct Columns<'a, 'b> {
     /// The row.
     row: &'a Row<'b>,
@@ -23,12 +23,12 @@ impl Columns<'_, '_> {
         self.row.get(column)
     }
 
-    /// The next column, as what it stands for.
+    /// The next column, converted to its type.
     pub(super) fn of<T: Stored>(&mut self) -> rusqlite::Result<T> {
         self.take::<Of<T>>().map(|of| of.0)
     }
 
-    /// The next column, as what it stands for, if it is not NULL.
+    /// The next column, converted to its type, if it is not NULL.
     pub(super) fn maybe<T: Stored>(&mut self) -> rusqlite::Result<Option<T>> {
         self.take::<Option<Of<T>>>().map(|of| of.map(|of| of.0))
     }
@@ -41,7 +41,7 @@ impl Columns<'_, '_> {
     }
 }
 
-/// What is in a table's row, in words.
+/// An error in a table's row, in words.
 fn describe(row: &Row<'_>, error: Error) -> Result<String, Error> {
     let (column, what) = match error {
         Error::FromSqlConversionFailure(column, _, error) => (column, error.to_string()),
@@ -54,7 +54,7 @@ fn describe(row: &Row<'_>, error: Error) -> Result<String, Error> {
 }
 
 impl Reader {
-    /// Visits what a statement finds, a row of `table` at a time.
+    /// Visits the rows of a query on `table`, one at a time.
     pub(super) fn each<T, E: From<StoreError>>(
         &self,
         table: &'static str,
@@ -77,7 +77,7 @@ impl Reader {
         Ok(())
     }
 
-    /// All that a statement finds.
+    /// All rows of a query.
     pub(super) fn all<T>(
         &self,
         table: &'static str,

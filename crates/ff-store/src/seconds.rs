@@ -1,4 +1,4 @@
-//! The seconds of a measurement as a few bytes.
+//! A compact encoding of a measurement's seconds.
 //!
 //! ```text
 //!   1 | count | column x | column sent | column received - sent
@@ -6,30 +6,29 @@
 //! ```
 //!
 //! `1` is the version. `count`, `unit` and `least` are varints (LEB128), `width` is a byte of 0 to
-//! 64, and each number stands for `least + unit · number`, modulo 2^64; of a byte's bits the lowest
-//! come first. Relays report the same bytes in both directions, and measurers count whole cells, so
-//! that of thirty seconds of a relay of 1 Gbit/s 180 bytes are left, and of 10 Gbit/s 203.
+//! 64, and each number stands for `least + unit · number`, modulo 2^64; a byte's lowest bits come
+//! first. Relays report equal bytes in both directions, and measurers count whole cells, so thirty
+//! seconds of a relay of 1 Gbit/s take 180 bytes, and of 10 Gbit/s 203.
 
 use ff_proto::aggregate::SecondSample;
 
 /// The version of the encoding.
 const VERSION: u8 = 1;
-/// The most seconds that are read: the greatest duration there is (PROTOCOL.md §4.1) many times
-/// over.
+/// The largest number of seconds that are read: many times the longest duration (PROTOCOL.md §4.1).
 const MAX_SECONDS: usize = 1 << 16;
 
-/// Bytes that are no seconds.
+/// Why bytes cannot be decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum BadSeconds {
-    /// Another version.
+    /// They have another version.
     #[error("seconds in a form that is not known here ({0:?})")]
     Version(Option<u8>),
-    /// Anything else.
+    /// They are not valid.
     #[error("seconds that cannot be read")]
     Malformed,
 }
 
-/// The bytes of these seconds; of more than 65,536 the first.
+/// Encodes these seconds; if there are more than 65,536, only the first ones.
 pub(super) fn encode(seconds: &[SecondSample]) -> Vec<u8> {
     let seconds = seconds.get(..MAX_SECONDS).unwrap_or(seconds);
     let mut out = vec![VERSION];
@@ -43,7 +42,7 @@ pub(super) fn encode(seconds: &[SecondSample]) -> Vec<u8> {
     out
 }
 
-/// The seconds of these bytes.
+/// Decodes these seconds.
 pub(super) fn decode(bytes: &[u8]) -> Result<Vec<SecondSample>, BadSeconds> {
     let Some((&VERSION, mut rest)) = bytes.split_first() else {
         return Err(BadSeconds::Version(bytes.first().copied()));
@@ -114,7 +113,7 @@ fn take_column(rest: &mut &[u8], count: usize) -> Option<Vec<u64>> {
     Some(numbers)
 }
 
-/// Writes a number, seven bits a byte, the lowest first.
+/// Writes a number as a varint: seven bits per byte, the lowest first.
 fn put_varint(out: &mut Vec<u8>, mut number: u64) {
     while number > 0x7F {
         out.push((number & 0x7F) as u8 | 0x80);
@@ -123,7 +122,7 @@ fn put_varint(out: &mut Vec<u8>, mut number: u64) {
     out.push((number & 0x7F) as u8);
 }
 
-/// Reads a number of at most 64 bits.
+/// Reads a varint of at most 64 bits.
 fn take_varint(rest: &mut &[u8]) -> Option<u64> {
     let mut number = 0_u64;
     for shift in (0..64).step_by(7) {
@@ -140,7 +139,7 @@ fn take_varint(rest: &mut &[u8]) -> Option<u64> {
     None
 }
 
-/// The greatest common divisor; of 0 and a number that number.
+/// The greatest common divisor; if one number is 0, the other.
 fn gcd(mut a: u64, mut b: u64) -> u64 {
     while b != 0 {
         (a, b) = (b, a % b);
@@ -163,7 +162,7 @@ mod tests {
         }
     }
 
-    /// Any number, small and extreme ones as often as others.
+    /// Any number; small and extreme ones are as frequent as others.
     fn any_number() -> impl Strategy<Value = u64> {
         prop_oneof![0..=2000_u64, 0..=1_000_000_000_u64, any::<u64>(), Just(u64::MAX)]
     }
@@ -187,7 +186,7 @@ mod tests {
     #[test]
     fn thirty_seconds_of_a_fast_relay_take_about_200_bytes() {
         // 1 and 10 Gbit/s with 25 % of background that varies by a fifth, reported in steps of 1 %
-        // (PROTOCOL.md 4.6), and a first second in which it got going.
+        // (PROTOCOL.md 4.6), and a slow first second.
         for (cells, most) in [(243_190_u64, 200), (2_431_900, 210)] {
             let of = |index: u64| {
                 let noise = index.wrapping_mul(6_364_136_223_846_793_005) >> 33;
@@ -212,7 +211,7 @@ mod tests {
             assert_eq!(decode(&good[..len]), Err(BadSeconds::Malformed), "{len}");
         }
         assert_eq!(decode(&[good.as_slice(), &[0]].concat()), Err(BadSeconds::Malformed));
-        // 2^60 seconds of no bits, and a width of more than a number has.
+        // 2^60 seconds with a width of 0 bits, and a width above 64.
         let many =
             [1, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x10, 1, 0, 0, 1, 0, 0, 1, 0, 0];
         assert_eq!(decode(&many), Err(BadSeconds::Malformed));

@@ -8,9 +8,9 @@ use super::{Reader, StoreError};
 /// The state of the relays of a slot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct SlotCount {
-    /// Which slot.
+    /// The slot.
     pub slot: u32,
-    /// Relays that are measured in it, or were to be.
+    /// Relays that are or were to be measured in it.
     pub planned: u32,
     /// Of these, those that are being measured.
     pub begun: u32,
@@ -22,12 +22,12 @@ pub struct SlotCount {
     pub failed: u32,
     /// Of these, those without FlashFlow; they are not counted in `failed`.
     pub unsupported: u32,
-    /// Further relays, which were left out.
+    /// Other relays, which were left out.
     pub left_out: u32,
 }
 
 impl Reader {
-    /// The state of the slots of a period, in their order, except slots without a relay.
+    /// The states of a period's slots in order, without slots that have no relay.
     ///
     /// # Errors
     /// [`StoreError`].

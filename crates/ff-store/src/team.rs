@@ -19,10 +19,10 @@ pub struct MeasurerRow {
     pub stated: Option<BytesPerSec>,
     /// The measured capacity of its network.
     pub measured: Option<Measured>,
-    /// Why it was not measured when that was last tried.
+    /// Why the last exchange did not measure it, if so.
     pub not_measured: Option<String>,
-    /// In how many attempts, of all that there have been, it counted what the relay says that it
-    /// has not echoed.
+    /// The number of all attempts in which it counted more cells than the relay reports as echoed
+    /// to it.
     pub disputes: u64,
 }
 
@@ -31,14 +31,14 @@ pub struct MeasurerRow {
 pub struct Measured {
     /// The capacity.
     pub carried: Carried,
-    /// Where it was, as the configuration had it.
+    /// Its configured address at that time.
     pub address: String,
-    /// When, in seconds since 1970.
+    /// The time, in seconds since 1970.
     pub unix_secs: u64,
 }
 
 impl Store {
-    /// Notes what the configuration says of a measurer; what has been measured stays.
+    /// Stores the configured data of a measurer; its measured capacity stays.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -55,8 +55,8 @@ impl Store {
         })
     }
 
-    /// Notes what a measurer at this address was measured to carry, or why it was not; then what
-    /// was measured before stays.
+    /// Stores the measured capacity of a measurer at this address, or why it was not measured; then
+    /// the earlier capacity stays.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -91,7 +91,7 @@ impl Store {
 }
 
 impl Reader {
-    /// All measurers that have ever been noted, by name.
+    /// All measurers that were ever stored, by name.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -116,7 +116,7 @@ impl Reader {
     }
 }
 
-/// Reads what was measured; nothing, if a part of it is not there.
+/// Reads a measured capacity; `None` if a part of it is missing.
 fn measured(columns: &mut Columns<'_, '_>) -> rusqlite::Result<Option<Measured>> {
     let (rate, sent) = (columns.maybe()?, columns.maybe()?);
     let (received, tested) = (columns.maybe()?, columns.maybe()?);
@@ -130,7 +130,7 @@ fn measured(columns: &mut Columns<'_, '_>) -> rusqlite::Result<Option<Measured>>
     Ok(all())
 }
 
-/// The row of a measurer, which is made if it is not there.
+/// The row of a measurer, which is added if it is missing.
 pub(super) fn measurer(writing: &Writing<'_>, identity: &[u8; 32]) -> Result<i64, StoreError> {
     let sql = "SELECT id FROM measurers WHERE identity = ?1";
     if let Some(id) = writing.find(sql, [identity], |row| row.get(0))? {
@@ -140,7 +140,7 @@ pub(super) fn measurer(writing: &Writing<'_>, identity: &[u8; 32]) -> Result<i64
     Ok(writing.db.last_insert_rowid())
 }
 
-/// A rate as it is stored.
+/// A rate in its stored form.
 pub(super) fn number(rate: Option<BytesPerSec>) -> Option<Number> {
     rate.map(|rate| Number(rate.get()))
 }

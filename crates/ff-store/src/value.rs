@@ -1,4 +1,4 @@
-//! Numbers and names as they stand in the store, and back.
+//! Converts numbers and names to and from their stored form.
 
 use ff_plan::outcome::{FAILED, Method};
 use ff_proto::aggregate::{Draw, Estimator, Verdict};
@@ -8,7 +8,7 @@ use ff_proto::msg::ErrCode;
 use ff_proto::units::{BytesPerSec, Ratio};
 use rusqlite::types::{FromSql, FromSqlError, FromSqlResult, ToSql, ToSqlOutput, Value, ValueRef};
 
-/// A number of 64 bits, stored as the signed number with the same bits.
+/// A 64-bit number, stored as the signed number with the same bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Number(pub(super) u64);
 
@@ -30,19 +30,19 @@ impl From<Number> for Value {
     }
 }
 
-/// A value that stands in the store as something else.
+/// A value with a different stored form.
 pub(super) trait Stored: Sized {
-    /// What it stands as.
+    /// The type of the stored form.
     type As: FromSql + Into<Value>;
 
-    /// Reads it; `None` for what is not known here.
+    /// Converts from the stored form; `None` if that is unknown.
     fn read(stored: Self::As) -> Option<Self>;
 
-    /// What is stored of it.
+    /// Converts to the stored form.
     fn stored(&self) -> Self::As;
 }
 
-/// A value as it stands in the store.
+/// A value in its stored form.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Of<T>(pub(super) T);
 
@@ -53,7 +53,7 @@ impl<T: Stored> FromSql for Of<T> {
     }
 }
 
-/// A value for an error.
+/// A value as text, for an error.
 fn shown(value: ValueRef<'_>) -> String {
     match value {
         ValueRef::Text(text) => format!("{:?}", String::from_utf8_lossy(text)),
@@ -206,7 +206,7 @@ impl Stored for FailureKind {
     }
 }
 
-/// A verdict, or that there is none.
+/// A verdict, or none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct MaybeVerdict(pub(super) Option<Verdict>);
 
@@ -226,7 +226,7 @@ impl Stored for MaybeVerdict {
     }
 }
 
-/// What a draw is called.
+/// The name of a draw.
 pub(super) fn draw_name(draw: Draw) -> &'static str {
     match draw {
         Draw::Void => "void",
@@ -235,7 +235,7 @@ pub(super) fn draw_name(draw: Draw) -> &'static str {
     }
 }
 
-/// The draw of this name and value.
+/// The draw with this name and value.
 pub(super) fn draw_of(name: &str, value: Option<BytesPerSec>) -> Option<Draw> {
     match (name, value) {
         ("void", None) => Some(Draw::Void),

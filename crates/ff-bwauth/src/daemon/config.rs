@@ -309,7 +309,7 @@ impl Config {
     /// Reads a config; relative paths in it start in its directory.
     ///
     /// # Errors
-    /// Names the file, the line and what is wrong with it.
+    /// Names the file, the line and the problem.
     pub fn load(path: &Path) -> Result<Self> {
         let text = std::fs::read_to_string(path);
         let text = text.with_context(|| format!("Failed to read {}", path.display()))?;
@@ -321,7 +321,7 @@ impl Config {
         Ok(config)
     }
 
-    /// Parses a config. A `network` table that names a consensus is one of files.
+    /// Parses a config. If the `network` table has the key `consensus`, it is one of files.
     fn parse(text: &str) -> Result<Self, toml::de::Error> {
         let table: toml::Table = toml::from_str(text)?;
         let network = table.get("network").and_then(toml::Value::as_table);

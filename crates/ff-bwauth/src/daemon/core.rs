@@ -86,9 +86,10 @@ pub struct Core {
     pub(super) views: Vec<Arc<View>>,
     /// The current period.
     pub(super) course: Option<Course>,
-    /// What is being measured.
+    /// Running measurements.
     pub(super) running: BTreeMap<AttemptId, RunningMeasurement>,
-    /// What is to be measured again once all that were measured with it are done, with what each came to.
+    /// Results of relays that must be measured again, by group; used when the whole group has
+    /// ended.
     again: BTreeMap<Together, Vec<TaskResult>>,
     /// When the counted seconds of each measurement of a group began; kept until the whole group
     /// has ended.
@@ -331,7 +332,7 @@ impl Core {
         self.quiet_until = now + secs;
     }
 
-    /// Begins a new period if it is time, and its slots.
+    /// Begins a new period if it is time, and its due slots.
     fn keep_course(&mut self, now: u64, effects: &mut Vec<Effect>) -> Result<(), StoreError> {
         if now < self.quiet_until {
             return Ok(());

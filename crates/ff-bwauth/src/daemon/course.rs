@@ -88,7 +88,7 @@ pub struct Course {
     pub valid_after: u64,
     /// When the last consensus became valid that was applied to it.
     pub noted: u64,
-    /// Which relay is measured when.
+    /// The slots of all relays.
     pub timetable: Timetable,
     /// The number of our team.
     pub team: usize,

@@ -47,7 +47,7 @@ use crate::watch::page;
 
 /// The largest step of the clock that is not a jump.
 const CLOCK_JUMP: Duration = Duration::from_secs(2);
-/// Interval between looks at the clock.
+/// Interval between readings of the clock.
 const TICK: Duration = Duration::from_millis(250);
 /// How long opening links may take, also where slots have less room: longer than it takes to detect
 /// a measurer that does not answer. A relay that is not ready then would be measured during the
@@ -188,7 +188,7 @@ impl Daemon {
     /// Opens all files, connections and directories that the config names.
     ///
     /// # Errors
-    /// Names what cannot be opened.
+    /// Names what could not be opened.
     pub fn new(config: &Config) -> Result<(Self, Handle)> {
         let key = key::load(&config.key)?;
         let me = measurer_id(&key).0;
@@ -358,7 +358,8 @@ impl Daemon {
     }
 }
 
-/// The free space where the coordinator writes; directories on the same disk count once.
+/// The free space of the disks that the coordinator writes to; directories on the same disk count
+/// once.
 fn disks(config: &Config) -> Vec<DiskStatus> {
     let mut disks = BTreeMap::new();
     for (of, dir) in [("store", &config.state_dir), ("bandwidth files", &config.publish_dir)] {
@@ -486,7 +487,7 @@ impl Clock {
         self.has_jumped_to(Self::new())
     }
 
-    /// Whether the wall clock has jumped until `now` since the last call.
+    /// The same, with this present time.
     fn has_jumped_to(&mut self, now: Self) -> bool {
         let before = std::mem::replace(self, now);
         let passed = self.steady.duration_since(before.steady);
@@ -498,11 +499,11 @@ impl Clock {
 
 /// The clock and the signals.
 struct Events {
-    /// When the core looks at the clock.
+    /// The interval of looks at the clock.
     tick: Interval,
     /// The clock.
     clock: Clock,
-    /// SIGTERM, SIGINT and SIGHUP, if they are listened for.
+    /// SIGTERM, SIGINT and SIGHUP, if they are handled.
     signals: Option<[Signal; 3]>,
     /// The watchdog of systemd.
     watchdog: Interval,

@@ -13,7 +13,7 @@ use tor_rtcompat::PreferredRuntime;
 use super::config::{Files, NetworkConfig};
 use super::view::View;
 
-/// How long a refresh may take.
+/// The time limit of a refresh.
 const REFRESH_TIMEOUT: Duration = Duration::from_secs(300);
 /// The largest file that is read.
 const MAX_FILE_BYTES: u64 = 256 << 20;
@@ -46,7 +46,7 @@ impl Source {
     /// Fetches the newest documents.
     ///
     /// # Errors
-    /// A sentence that says why that failed.
+    /// A sentence with the reason.
     pub(super) async fn refresh(&self) -> Result<View, String> {
         match self {
             Self::Files(files) => {

@@ -1,4 +1,4 @@
-//! From an assignment of the timetable to a measurement.
+//! Makes a measurement's plan from an assignment of the timetable.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,9 +24,9 @@ pub struct Job {
     pub fingerprint: Fingerprint,
     /// Its nickname.
     pub nickname: String,
-    /// What to do.
+    /// The plan of the measurement.
     pub plan: MeasurePlan,
-    /// How long it may take in all.
+    /// Its time limit.
     pub deadline: Duration,
 }
 
@@ -37,7 +37,7 @@ pub struct Means {
     pub key: SigningKey,
     /// The parameters.
     pub params: Params,
-    /// How long a measurement may take in total.
+    /// The time limit of a measurement.
     pub deadline: Duration,
 }
 

@@ -52,7 +52,7 @@ impl Publisher {
     /// Writes a file of all results, with these data of the network.
     ///
     /// # Errors
-    /// Why no file was written; the previous one stays.
+    /// The reason; the previous file stays.
     pub(super) fn publish(&self, mut network: Publication) -> Result<Written, NotWritten> {
         let now = network.now_unix_secs;
         network.max_age_secs = self.rules.max_age_secs;

@@ -40,7 +40,7 @@ impl View {
     /// The network in these documents.
     ///
     /// # Errors
-    /// A sentence that says why they are not valid.
+    /// A sentence that says why the documents are not valid.
     pub fn parse(consensus: &str, descriptors: &[impl AsRef<[u8]>]) -> Result<Self, String> {
         let consensus =
             Consensus::parse(consensus).map_err(|error| format!("the consensus: {error}"))?;

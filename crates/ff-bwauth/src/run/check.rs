@@ -19,7 +19,7 @@ use crate::watch::client::{self, AskError};
 /// Checks everything that the coordinator needs on this host.
 ///
 /// # Errors
-/// The first problem, and what to do about it.
+/// The first problem, with advice.
 pub(super) fn check(config: &Config) -> Result<()> {
     let me = daemon::identity(config)?;
     let is_running = page(config, me)?;
@@ -100,7 +100,7 @@ mod tests {
         fs::set_permissions(dir.join("secret"), fs::Permissions::from_mode(0o600)).expect("set");
     }
 
-    /// The config that names them.
+    /// A config with these files.
     fn config() -> String {
         let identity = key::identity_text(&Ed25519Id([7; 32]));
         format!(
@@ -110,7 +110,7 @@ mod tests {
         )
     }
 
-    /// The problem with this config in a directory, if there is one.
+    /// The problem with this config in a directory, if it has one.
     fn problem(dir: &Path, text: &str) -> Option<String> {
         let path = dir.join("bwauth.toml");
         fs::write(&path, text).expect("written");
@@ -118,7 +118,7 @@ mod tests {
         check(&config).err().map(|error| format!("{error:#}"))
     }
 
-    /// Its store, made by the coordinator with this key.
+    /// A store in the directory, made by the coordinator with this key.
     fn made_store(dir: &Path, me: [u8; 32]) -> std::path::PathBuf {
         fs::create_dir(dir.join("state")).expect("made");
         let path = dir.join("state/store.sqlite");
@@ -126,7 +126,7 @@ mod tests {
         path
     }
 
-    /// This coordinator.
+    /// The identity of the directory's coordinator.
     fn me(dir: &Path) -> [u8; 32] {
         measurer_id(&key::load(&dir.join("key")).expect("a key")).0
     }

@@ -1,4 +1,4 @@
-//! Documents of the network that commands are given as files.
+//! Reads documents of the network that commands get as files.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,8 @@ use ff_dir::DocumentError;
 use ff_dir::consensus::Consensus;
 use ff_dir::descriptors::{Descriptor, Descriptors};
 
-/// The largest document that is read: a consensus has about 3 MB, a month of descriptors 100.
+/// The largest document that is read, in bytes: a consensus has about 3 MB, a month of descriptors
+/// about 100 MB.
 const MAX_BYTES: u64 = 1 << 30;
 
 /// Reads a consensus.
@@ -21,8 +22,8 @@ pub(super) fn consensus(path: &Path) -> Result<Consensus> {
     Consensus::parse(&text(path)?).with_context(|| format!("Failed to read {}", path.display()))
 }
 
-/// Reads descriptors. If a relay has several, the one that the consensus names counts, or the
-/// newest. Notes each descriptor that cannot be read.
+/// Reads descriptors. If a relay has several, the one named by the consensus is used, or else the
+/// newest. Reports each descriptor that cannot be parsed.
 ///
 /// # Errors
 /// When a file cannot be read, or contains no descriptor.
@@ -52,7 +53,7 @@ pub(super) fn tell_skipped(path: &Path, skipped: &[DocumentError]) {
 /// The text of a file; invalid UTF-8 is replaced.
 ///
 /// # Errors
-/// When it cannot be read, or is packed.
+/// When it cannot be read, or is compressed.
 pub(super) fn text(path: &Path) -> Result<String> {
     // Contact lines may be of any encoding.
     Ok(String::from_utf8_lossy(&bytes(path)?).into_owned())
@@ -61,7 +62,7 @@ pub(super) fn text(path: &Path) -> Result<String> {
 /// The bytes of a file.
 ///
 /// # Errors
-/// As of [`text`].
+/// Those of [`text`].
 fn bytes(path: &Path) -> Result<Vec<u8>> {
     read_bytes(path, MAX_BYTES).with_context(|| format!("Failed to read {}", path.display()))
 }

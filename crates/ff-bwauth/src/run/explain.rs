@@ -29,8 +29,8 @@ const MOST: usize = 20;
 /// Carries the command out.
 ///
 /// # Errors
-/// When the store, the documents or the last file cannot be read, and when it is not clear which
-/// relay is meant.
+/// When the store, the documents or the last file cannot be read, or when the name fits several
+/// relays.
 pub(super) fn run(options: &ExplainArgs) -> Result<ExitCode> {
     let config = Config::load(&options.config)?;
     let now = now_unix_secs();

@@ -128,7 +128,7 @@ fn show(config: &Config, done: Done, is_json: bool) -> Result<()> {
     print(&text)
 }
 
-/// A measurer of the config, with its row.
+/// A measurer of the config with its row of the store.
 fn shown(table: &MeasurerTable, rows: &[MeasurerRow]) -> MeasurerShown {
     let row = rows.iter().find(|row| row.identity == table.identity.0);
     let identity = key::identity_text(&table.identity);

@@ -39,7 +39,7 @@ struct Report {
 struct Summary {
     /// When the consensus became valid.
     valid_after: String,
-    /// How long ago that is.
+    /// The consensus's age.
     age_secs: u64,
     /// Whether a newer consensus is not expected yet.
     is_fresh: bool,

@@ -38,10 +38,10 @@ struct Report {
     relays: Vec<Row>,
     /// Relays that need more than any team has.
     too_fast: Vec<Shortage>,
-    /// Relays that are measured with less than they need: together with the others on their
-    /// addresses they need more than any team has.
+    /// Relays that are measured with less than they need: with the other relays on their addresses
+    /// they need more than any team has.
     capped: Vec<Shortage>,
-    /// Relays without room, once for each coordinator that has none.
+    /// Relays without a slot, once for each coordinator that has no room.
     no_room: Vec<String>,
 }
 
@@ -50,7 +50,7 @@ struct Report {
 struct Shortage {
     /// The relay, in 40 hexadecimal digits.
     fingerprint: String,
-    /// The capacity that a team would need for it.
+    /// The capacity that is needed to measure it.
     needs_bytes_per_sec: u64,
     /// The capacity it is measured with; 0 if it is not measured.
     given_bytes_per_sec: u64,
@@ -277,7 +277,7 @@ fn shares(shares: &[allocate::MeasurerShare], links: &[u16]) -> Vec<Share> {
     printed.collect()
 }
 
-/// The schedule for people.
+/// The schedule as text.
 fn summary(args: &ScheduleArgs, report: &Report) -> String {
     let capacity: BytesPerSec = args.measurers.iter().copied().sum();
     let hours = f64::from(report.slots) * f64::from(report.slot_secs) / 3600.0;

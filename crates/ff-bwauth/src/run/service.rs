@@ -20,7 +20,7 @@ use crate::cli::{InitArgs, RunArgs};
 use crate::daemon::config::Config;
 use crate::daemon::{self, Daemon};
 
-/// Makes a key, a secret and a config, and prints the lines that others need.
+/// Makes a key, a secret and a config, and prints the lines for other configs.
 pub(super) fn init(args: &InitArgs) -> Result<ExitCode> {
     let dir = &args.dir;
     fs::create_dir_all(dir).with_context(|| format!("Failed to make {}", dir.display()))?;
@@ -38,7 +38,7 @@ pub(super) fn init(args: &InitArgs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The absolute path of the state directory, so that it means the same in the config as on the
+/// The absolute path of the state directory, so that the config names the same directory as the
 /// command line.
 ///
 /// # Errors
@@ -260,7 +260,7 @@ mod tests {
         let config = Config::load(&path).expect("a good config");
         assert_eq!(config.period.slots(), 5082);
         assert_eq!(config.key, dir.path().join("coordinator.key"));
-        // A second time nothing is lost.
+        // A second run keeps the files.
         let before = fs::read(dir.path().join("schedule.secret")).expect("a secret");
         init(&args).expect("it is there");
         assert_eq!(fs::read(dir.path().join("schedule.secret")).expect("a secret"), before);

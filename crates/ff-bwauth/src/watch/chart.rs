@@ -1,31 +1,31 @@
-//! Drawings of distributions, as SVG. Their colours are those of the report's chart; the page's
-//! style sheet gives them others in the dark.
+//! SVG charts of distributions, in the colours of the report's chart; the page's style sheet has
+//! other colours for dark mode.
 
 use ff_coordinator::report::chart::{DrawingError, MEASUREMENT, short, styled};
 use plotters::prelude::*;
 
-/// Width and height of a drawing. The page scales it; its style sheet contains the width.
+/// Width and height of a chart. The page scales it; its style sheet contains the width.
 const SIZE: (u32, u32) = (480, 280);
-/// Size of the labels, 11 pixels on the narrowest screen: plotters writes it divided by 1.24.
+/// Font size of the labels: 11 pixels on the narrowest screen. plotters divides it by 1.24.
 const LABEL_SIZE: i32 = 19;
-/// Steps of the histogram to a factor of ten.
+/// Bins of the histogram per factor of ten.
 pub(super) const BINS_PER_DECADE: f64 = 5.0;
-/// Points of a line at most: more than that nobody sees.
+/// The largest number of points of a line: more cannot be seen.
 const MAX_POINTS: usize = 400;
-/// Labels of the y-axis at most.
+/// The largest number of labels on the y-axis.
 const Y_LABELS: usize = 6;
 
-/// A step of a histogram.
+/// A bin of a histogram.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Bin {
-    /// Its lower and upper end, in Mbit/s.
+    /// Its lower and upper bound, in Mbit/s.
     pub(super) ends_mbit: (f64, f64),
-    /// How many are in it: from the lower end to below the upper one.
+    /// The number of values from the lower bound to below the upper one.
     pub(super) count: u64,
 }
 
-/// The steps of a histogram over rates in Mbit/s, from the least to the greatest; each has the same
-/// part of a decade.
+/// The bins of a histogram over rates in Mbit/s, which must be sorted. All bins have the same width
+/// on a logarithmic scale.
 pub(super) fn bins(sorted_mbit: &[f64]) -> Vec<Bin> {
     let index = |mbit: f64| (mbit.max(1e-6).log10() * BINS_PER_DECADE).floor();
     let (Some(first), Some(last)) = (sorted_mbit.first(), sorted_mbit.last()) else {
@@ -47,7 +47,7 @@ pub(super) fn bins(sorted_mbit: &[f64]) -> Vec<Bin> {
 /// A histogram of capacities.
 ///
 /// # Errors
-/// Whatever plotters says.
+/// Those of plotters.
 #[expect(clippy::cast_precision_loss, reason = "counts lie far below 2^53")]
 pub(super) fn histogram(bins: &[Bin]) -> Result<String, DrawingError> {
     let most = bins.iter().map(|bin| bin.count).max().unwrap_or(0).max(1);
@@ -72,10 +72,10 @@ pub(super) fn histogram(bins: &[Bin]) -> Result<String, DrawingError> {
     )
 }
 
-/// Which part of the relays has at most which capacity.
+/// The cumulative distribution of capacities.
 ///
 /// # Errors
-/// Whatever plotters says.
+/// Those of plotters.
 #[expect(clippy::cast_precision_loss, reason = "counts lie far below 2^53")]
 pub(super) fn cumulative(bins: &[Bin], sorted_mbit: &[f64]) -> Result<String, DrawingError> {
     let count = sorted_mbit.len();
@@ -94,15 +94,15 @@ pub(super) fn cumulative(bins: &[Bin], sorted_mbit: &[f64]) -> Result<String, Dr
     )
 }
 
-/// The coordinates of both: logarithms of Mbit/s, and a number.
+/// A chart's coordinates: Mbit/s, logarithmic, and a number.
 type Chart<'a, 'b> = ChartContext<
     'a,
     SVGBackend<'b>,
     Cartesian2d<plotters::coord::types::RangedCoordf64, plotters::coord::types::RangedCoordf64>,
 >;
 
-/// A drawing over the capacities of these bins, with the top of its y-axis and the greatest number
-/// of labels on it.
+/// A chart with the range of these bins, this top of its y-axis and at most this number of labels
+/// on it.
 fn draw(
     bins: &[Bin],
     (top, labels): (f64, usize),
@@ -135,7 +135,7 @@ fn draw(
     Ok(svg)
 }
 
-/// A rate in Mbit/s in three digits, or as many as it has.
+/// A rate in Mbit/s with three significant digits, or all digits of a whole number.
 pub(super) fn mbit(mbit: f64) -> String {
     match mbit {
         below if below < 10.0 => format!("{below:.2}"),

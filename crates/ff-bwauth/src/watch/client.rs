@@ -1,4 +1,4 @@
-//! Asking a coordinator's page: one request, one answer, within bounds.
+//! A client of the coordinator's page: one request, one answer, within limits of time and size.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -11,7 +11,7 @@ use super::status::Status;
 /// How long the coordinator may take to answer, and how long each address of its name may take to
 /// accept a connection.
 const DEADLINE: Duration = Duration::from_secs(5);
-/// The longest answer: a status with a full team has a few kilobytes.
+/// The longest answer accepted, in bytes: the status of a full team has a few kilobytes.
 const MAX_BYTES: u64 = 4 << 20;
 
 /// Why the page did not answer.
@@ -30,7 +30,7 @@ pub enum AskError {
         /// The system's error.
         source: std::io::Error,
     },
-    /// The page does not answer, or answers something else.
+    /// There is no answer, or it is not a status.
     #[error("no page of a coordinator answers at {at}: {reason}")]
     Odd {
         /// The address.
@@ -88,7 +88,7 @@ fn status_over(stream: TcpStream, name: &str, time: Duration) -> Result<Status, 
     }
 }
 
-/// Asks and reads the answer to its end.
+/// Sends the request and reads the whole answer.
 fn exchange(mut stream: TcpStream, name: &str, time: Duration) -> std::io::Result<Vec<u8>> {
     let end = Instant::now() + time;
     stream.set_write_timeout(Some(time))?;
@@ -119,7 +119,7 @@ mod tests {
 
     use super::*;
 
-    /// What becomes of this answer.
+    /// The result for this answer.
     fn answered(answer: &'static [u8]) -> Result<Status, AskError> {
         answered_to("127.0.0.1", answer)
     }

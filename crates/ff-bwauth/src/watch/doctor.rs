@@ -1,5 +1,5 @@
-//! What is wrong with a coordinator's machine, its files and its team, before it shows in the
-//! numbers.
+//! Checks of a coordinator's host, its files and its team, to find problems before they affect
+//! results.
 //!
 //! ```text
 //!   Config ─┬─▶ host: clock, kernel buffers, congestion control, file descriptors
@@ -7,7 +7,7 @@
 //!           └─▶ around: port of the page, consensus, measurers
 //! ```
 //!
-//! Each look is a [`Finding`]: what was found, and what to do. Nothing is changed.
+//! Each check gives a [`Finding`], with advice if there is a problem. Nothing is changed.
 
 mod around;
 mod files;
@@ -42,7 +42,7 @@ pub struct Finding {
     pub level: Level,
     /// The finding, as a sentence.
     pub found: String,
-    /// What to do; empty if there is nothing to do.
+    /// Advice; empty if there is nothing to do.
     pub advice: String,
 }
 
@@ -98,7 +98,6 @@ pub fn worst(findings: &[Finding]) -> Level {
     findings.iter().map(|finding| finding.level).max().unwrap_or(Level::Ok)
 }
 
-/// The time, in milliseconds since 1970.
 fn now_millis() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)

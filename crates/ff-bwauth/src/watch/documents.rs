@@ -1,8 +1,7 @@
 //! The network's documents that a coordinator has stored, for other readers.
 //!
-//! Ten thousand descriptors are too many to parse for one relay. So only their positions are noted,
-//! and those are parsed that concern the relay: its own, and those of relays that are measured with
-//! it.
+//! Parsing ten thousand descriptors takes too long when one relay is shown. So only their positions
+//! are noted, and only the descriptors of the relay and of relays measured with it are parsed.
 
 use std::collections::{BTreeSet, HashMap};
 use std::net::IpAddr;
@@ -19,15 +18,15 @@ use ff_plan::publish::view::publication;
 
 use crate::daemon::config::NetworkConfig;
 
-/// The longest file that is read.
+/// The largest size of a file that is read, in bytes.
 const MAX_FILE_BYTES: u64 = 256 << 20;
-/// A descriptor ends with this line.
+/// The last line of a descriptor.
 const LAST_LINE: &str = "-----END SIGNATURE-----";
 
 /// The last consensus.
 ///
 /// # Errors
-/// A sentence that says why there is none.
+/// A sentence with the reason.
 pub fn consensus(network: &NetworkConfig) -> Result<Consensus, String> {
     let path = match network {
         NetworkConfig::Files(files) => files.consensus.clone(),
@@ -64,7 +63,8 @@ pub fn publication_around(
     publication
 }
 
-/// Finds relays that may be measured with one relay; groups are then made of these as of all.
+/// Finds the relays that may be measured with one relay. Groups of these are the same as groups of
+/// all relays.
 struct Around<'a> {
     /// All relays' descriptors.
     descriptions: Option<&'a Descriptions>,
@@ -79,7 +79,7 @@ struct Around<'a> {
 }
 
 impl<'a> Around<'a> {
-    /// In this consensus.
+    /// Starts with this consensus.
     fn new(consensus: &'a Consensus, descriptions: Option<&'a Descriptions>) -> Self {
         let mut at = HashMap::<_, Vec<_>>::new();
         for entry in &consensus.relays {
@@ -92,7 +92,7 @@ impl<'a> Around<'a> {
         Self { descriptions, at, addresses, near, described }
     }
 
-    /// Finds all relays connected to these, also through others.
+    /// Finds all relays connected to these, directly or through others.
     fn go(&mut self, mut ahead: Vec<Fingerprint>) {
         while let Some(relay) = ahead.pop() {
             if !self.near.insert(relay) {
@@ -104,7 +104,7 @@ impl<'a> Around<'a> {
                 addresses.iter().filter_map(|address| self.at.get(&address.to_canonical()));
             ahead.extend(neighbours.flatten());
             let Some(own) = self.describe(&relay) else { continue };
-            // A family needs the word of both relays.
+            // Two relays are a family only if both name each other.
             for other in own.family {
                 if self.describe(&other).is_some_and(|other| other.family.contains(&relay)) {
                     ahead.push(other);
@@ -140,10 +140,10 @@ pub struct Descriptions {
 }
 
 impl Descriptions {
-    /// Those that a coordinator has.
+    /// Reads the descriptors of a coordinator.
     ///
     /// # Errors
-    /// A sentence that says which file cannot be read.
+    /// A sentence that names the file that cannot be read.
     pub fn read(network: &NetworkConfig) -> Result<Self, String> {
         let paths = match network {
             NetworkConfig::Files(files) => files.descriptors.clone(),
@@ -156,7 +156,7 @@ impl Descriptions {
         Ok(all)
     }
 
-    /// Notes where the descriptors of a file stand.
+    /// Notes the positions of a file's descriptors.
     fn add(&mut self, bytes: Vec<u8>) {
         let file = self.files.len();
         let text = readable(&bytes);
@@ -187,14 +187,13 @@ impl Descriptions {
         self.files.push(bytes);
     }
 
-    /// The descriptor at a position. A line that only looks like a relay's name belongs to no
-    /// descriptor.
+    /// The descriptor at a position; none if the line there only looks like a relay's name.
     fn at(&self, (file, place): &(usize, Range<usize>)) -> HashMap<Fingerprint, Descriptor> {
         let bytes = self.files.get(*file).and_then(|bytes| bytes.get(place.clone()));
         Descriptors::parse(bytes.unwrap_or_default()).relays
     }
 
-    /// The descriptor of a relay; if it has several, the one with this digest, or the newest.
+    /// The descriptor of a relay: the one with this digest, or else the newest.
     fn of(&self, relay: &Fingerprint, named: Option<[u8; 20]>) -> Option<Descriptor> {
         let places = self.places.get(relay)?.iter();
         let all = places.filter_map(|place| self.at(place).remove(relay));
@@ -224,13 +223,13 @@ mod tests {
     /// Descriptors of the real network.
     const REAL: &str = include_str!("../../../ff-dir/tests/data/descriptors");
 
-    /// A relay that is in the consensus.
+    /// A relay of a consensus.
     fn entry(fingerprint: Fingerprint, address: &str) -> Entry {
         let or_ports = vec![format!("{address}:9001").parse::<SocketAddr>().expect("an address")];
         Entry { fingerprint, or_ports, nickname: "x".to_owned(), ..Entry::default() }
     }
 
-    /// A descriptor that names these as its family.
+    /// A descriptor with this family.
     fn descriptor(relay: u8, family: &[u8], more: &str) -> String {
         let family: String =
             family.iter().map(|other| format!(" ${}", hex::encode([*other; 20]))).collect();
@@ -268,7 +267,8 @@ mod tests {
 
     #[test]
     fn groups_around_a_relay_are_those_of_the_whole_network() {
-        // 1 and 2 name each other, 2 and 3 share an address, 4 names 1 in vain, 5 is alone.
+        // 1 and 2 name each other, 2 and 3 share an address, 4 names 1, which does not name it, 5
+        // is alone.
         let text: String = [(1, &[2_u8, 4][..]), (2, &[1]), (3, &[]), (4, &[]), (5, &[])]
             .iter()
             .map(|(relay, family)| descriptor(*relay, family, ""))

@@ -1,7 +1,7 @@
-//! Explains a relay's number: its trace, and the last bandwidth file's number.
+//! Explains a relay's number: its trace, and the number in the last bandwidth file.
 //!
-//! The trace is that of [`ff_plan::publish::trace`], for the relay and for those that share a
-//! machine with it, so that neither the whole store nor the whole network must be read.
+//! The trace is that of [`ff_plan::publish::trace`] for the relay and the relays that share a host
+//! with it, so that neither the whole store nor all documents need to be read.
 
 use core::fmt;
 use std::collections::BTreeSet;
@@ -16,10 +16,11 @@ use serde::Serialize;
 
 use crate::watch::page::text::utc;
 
-/// Attempts of one relay that are read at most: more than a relay grants in the days that count.
+/// The largest number of a relay's attempts that are read: more than a relay grants in the days
+/// that count.
 const MOST_ATTEMPTS: u32 = 200;
 
-/// Why a relay has its number, or none.
+/// The explanation of a relay's number, or of its absence.
 #[derive(Clone, Debug, Serialize)]
 pub struct Explanation {
     /// The steps to its present number.
@@ -42,7 +43,7 @@ pub struct LeftOut {
     pub reason: String,
 }
 
-/// A bandwidth file's data about a relay.
+/// A relay's line in a bandwidth file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct InFile {
     /// The file's name.
@@ -92,7 +93,7 @@ impl Explanation {
         outcomes.extend(of_others(reader, fingerprint, &publication)?);
         let decisions = Decisions::of(&outcomes, &publication)?;
         let mut trace = Trace::of(fingerprint, &decisions);
-        // The other relays were not read.
+        // The other relays were not read, so the last file shows whether authorities vote with it.
         if let Some(number) = &mut trace.number {
             number.is_voted =
                 last.is_none_or(|last| last.reading.lines.iter().any(|line| line.votes));
@@ -134,7 +135,7 @@ fn own(
     Ok(attempts.into_iter().take(shown).map(|attempt| attempt.outcome).collect())
 }
 
-/// The outcomes of relays that count together with it, without seconds.
+/// The outcomes of relays that count together with this one, without seconds.
 fn of_others(
     reader: &Reader,
     relay: &Fingerprint,
@@ -153,7 +154,7 @@ fn beside_each_other(publication: &Publication) -> impl Iterator<Item = &[Finger
     publication.groups.iter().chain(scheduled).map(Vec::as_slice)
 }
 
-/// The same for a relay and those that it is measured with; nothing of the others is looked at.
+/// The same data for a relay and those that it is measured with, without all others.
 fn narrowed(network: Publication, fingerprint: &Fingerprint) -> Publication {
     let mut network = network;
     network.groups.retain(|group| group.contains(fingerprint));
@@ -166,7 +167,7 @@ fn narrowed(network: Publication, fingerprint: &Fingerprint) -> Publication {
 }
 
 impl InFile {
-    /// What this file says.
+    /// The relay's line in this file.
     fn of(last: &Last, fingerprint: &Fingerprint) -> Self {
         let line = last.reading.lines.iter().rev().find(|line| line.fingerprint == *fingerprint);
         Self {
@@ -179,7 +180,7 @@ impl InFile {
     }
 }
 
-/// The fingerprint that a text is, with or without the `$` and the blanks that tor writes.
+/// Parses a fingerprint, with or without the `$` and the blanks that tor writes.
 #[must_use]
 pub fn fingerprint(text: &str) -> Option<Fingerprint> {
     fingerprint_hex(&text.chars().filter(|c| *c != ' ').collect::<String>())

@@ -1,8 +1,8 @@
-//! The figures for Prometheus, in the text format of OpenMetrics, which [`ff_operator::http`]
-//! converts to the older format. All begin with `flashflow_`.
+//! Metrics for Prometheus in the text format of OpenMetrics, which [`ff_operator::http`] converts
+//! to the older format. All names begin with `flashflow_`.
 //!
-//! They are made anew for each scrape, from the status and from what the system says. Relays are
-//! not named, unless the operator asks for it: ten thousand names are ten thousand time series.
+//! They are computed for each scrape from the status and from the operating system. Relays are
+//! named only if the operator asks for it: ten thousand names are ten thousand time series.
 
 use std::fmt;
 use std::fs;
@@ -22,13 +22,13 @@ use super::status::{Cause, PeriodStatus, Status};
 /// Metrics of the operating system.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Surroundings {
-    /// Bytes of the store with its log, if it is there.
+    /// Bytes of the store with its log, if it exists.
     pub(super) store_bytes: Option<u64>,
     /// Memory of this process, in bytes.
     pub(super) resident_bytes: Option<u64>,
     /// Open file descriptors of this process, and their limit.
     pub(super) files: Option<(u64, u64)>,
-    /// When the bandwidth file was made that authorities vote with.
+    /// When the bandwidth file that authorities vote with was made, in seconds since 1970.
     pub(super) published_unix_secs: Option<u64>,
 }
 
@@ -57,17 +57,17 @@ impl Surroundings {
         }
     }
 
-    /// Memory of the machine that is free, or can be, in bytes.
+    /// The host's available memory, in bytes.
     pub(super) fn available_bytes() -> Option<u64> {
         use procfs::Current;
         procfs::Meminfo::current().ok()?.mem_available
     }
 }
 
-/// The figures as text.
+/// The metrics as text.
 ///
 /// # Errors
-/// When they cannot be written, which does not happen to a string.
+/// Those of the formatter; none with a string.
 pub(super) fn text(
     status: Option<&Status>,
     surroundings: &Surroundings,
@@ -92,22 +92,20 @@ pub(super) fn text(
 /// The labels of a value.
 type Labels = Vec<(&'static str, String)>;
 
-/// A figure with its values.
+/// A metric with its values.
 #[derive(Debug)]
 struct Figure {
-    /// Its name without prefix, unit and `_total`.
+    /// The name without prefix, unit and `_total`.
     name: &'static str,
-    /// What it is, in a sentence.
+    /// The description, a sentence.
     help: &'static str,
-    /// Its unit.
     unit: Option<Unit>,
-    /// Its kind: a gauge, a counter or an info.
+    /// Gauge, counter or info.
     kind: MetricType,
-    /// The values; a single one without labels, or one for each set of them.
+    /// One value without labels, or one for each set of labels.
     values: Vec<(Labels, f64)>,
 }
 
-/// All of them.
 #[derive(Debug, Default)]
 struct Figures(Vec<Figure>);
 
@@ -134,29 +132,28 @@ impl Collector for Figures {
     }
 }
 
-/// A rate's unit.
+/// The unit of rates.
 fn bytes_per_second() -> Option<Unit> {
     Some(Unit::Other("bytes_per_second".to_owned()))
 }
 
-/// A number as a figure.
+/// A number as the value of a metric.
 #[expect(clippy::cast_precision_loss, reason = "figures need no more than 53 bits")]
 fn float(number: u64) -> f64 {
     number as f64
 }
 
-/// Yes or no as a figure.
+/// A boolean as the value of a metric: 1 or 0.
 fn flag(is: bool) -> f64 {
     f64::from(u8::from(is))
 }
 
-/// A label.
 fn label(name: &'static str, value: &str) -> Labels {
     vec![(name, value.to_owned())]
 }
 
 impl Figures {
-    /// Adds a figure.
+    /// Adds a metric.
     fn add(
         &mut self,
         name: &'static str,
@@ -167,7 +164,7 @@ impl Figures {
         self.0.push(Figure { name, help, unit, kind: MetricType::Gauge, values });
     }
 
-    /// Adds a figure with a single value, if there is one.
+    /// Adds a metric with a single value, if there is one.
     fn one(
         &mut self,
         name: &'static str,
@@ -178,12 +175,12 @@ impl Figures {
         self.add(name, help, unit, value.map(|value| (Labels::new(), value)).into_iter().collect());
     }
 
-    /// Adds a figure that only grows.
+    /// Adds a counter.
     fn counter(&mut self, name: &'static str, help: &'static str, values: Vec<(Labels, f64)>) {
         self.0.push(Figure { name, help, unit: None, kind: MetricType::Counter, values });
     }
 
-    /// What the system says.
+    /// Adds the operating system's metrics.
     fn surroundings(&mut self, of: &Surroundings, now: u64) {
         let version = label("version", env!("CARGO_PKG_VERSION"));
         let (name, help) = ("build", "Version of the coordinator");
@@ -223,7 +220,7 @@ impl Figures {
         );
     }
 
-    /// What the coordinator says.
+    /// Adds the coordinator's metrics.
     fn status(&mut self, status: &Status, now: u64) {
         let seconds = || Some(Unit::Seconds);
         let age = |at: u64| float(now.saturating_sub(at));
@@ -266,7 +263,7 @@ impl Figures {
         let count = |code: &str| {
             status.failed.iter().find(|(of, _)| of == code).map_or(0, |(_, count)| *count)
         };
-        // A counter that is not there before the first failure would hide it.
+        // A counter must exist before the first failure, or its first increase is not seen.
         let codes = FailureKind::ALL
             .iter()
             .map(|kind| (label("code", kind.code()), float(count(kind.code()))));
@@ -282,7 +279,7 @@ impl Figures {
         }
     }
 
-    /// The network's documents, and the bandwidth file.
+    /// Adds the metrics of the network's documents and of the bandwidth file.
     fn network(&mut self, status: &Status, now: u64) {
         let network = &status.network;
         let age = network.valid_after_unix_secs.map(|at| float(now.saturating_sub(at)));
@@ -325,7 +322,7 @@ impl Figures {
         );
     }
 
-    /// The team.
+    /// Adds the team's metrics.
     fn team(&mut self, status: &Status) {
         let each = |value: &dyn Fn(&super::status::MemberStatus) -> f64| {
             status
@@ -374,7 +371,7 @@ impl Figures {
         );
     }
 
-    /// The period.
+    /// Adds the period's metrics.
     fn period(&mut self, period: &PeriodStatus, now: u64) {
         let seconds = || Some(Unit::Seconds);
         self.one("period", "The number of the period", None, Some(float(period.number)));
@@ -428,7 +425,7 @@ impl Figures {
         );
     }
 
-    /// What relays were last measured at.
+    /// Adds each relay's last estimate.
     fn relays(&mut self, relays: &[Estimate]) {
         let value = |one: &Estimate| {
             (label("fingerprint", &hex::encode_upper(one.fingerprint)), float(one.estimate.get()))

@@ -1,19 +1,19 @@
-//! What the codes of failures mean, and what an operator may do.
+//! Descriptions of failure codes, with advice for operators.
 
 use ff_proto::failure::{FailureKind, Fault};
 
-/// What a code means.
+/// The description of a failure code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Meaning {
     /// Who is at fault.
     pub fault: &'static str,
-    /// What has happened, in a sentence.
+    /// The explanation, as a sentence.
     pub means: &'static str,
-    /// What to do, in a sentence.
+    /// Advice, as a sentence.
     pub advice: &'static str,
 }
 
-/// What a failure's code means; `None` for one that is not known here.
+/// Describes a failure code; `None` if the code is unknown.
 #[must_use]
 pub fn meaning(code: &str) -> Option<Meaning> {
     let kind = FailureKind::from_code(code)?;
@@ -23,7 +23,7 @@ pub fn meaning(code: &str) -> Option<Meaning> {
     Some(Meaning { fault, means, advice })
 }
 
-/// Who is at fault, in words.
+/// The party at fault, in words.
 fn fault(fault: Fault) -> &'static str {
     match fault {
         Fault::Coordinator => "our side",
@@ -33,7 +33,7 @@ fn fault(fault: Fault) -> &'static str {
     }
 }
 
-/// What has happened and what to do.
+/// The description and the advice.
 #[expect(clippy::too_many_lines, reason = "it is one table")]
 fn words(kind: FailureKind) -> (&'static str, &'static str) {
     use FailureKind as K;

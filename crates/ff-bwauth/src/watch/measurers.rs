@@ -1,5 +1,5 @@
-//! What a coordinator's measurers carry, as they are stated and measured: what `ff-bwauth
-//! measurers` shows.
+//! The capacities of a coordinator's measurers, configured and measured, as shown by `ff-bwauth
+//! measurers`.
 
 use std::fmt;
 
@@ -12,45 +12,45 @@ use serde::Serialize;
 use super::page::text::{ago, plain, rate};
 use super::status::MeasuredStatus;
 
-/// A measurer of a config, with what the store knows of it.
+/// A measurer of the config with its row in the store.
 #[derive(Clone, Debug, Serialize)]
 pub struct MeasurerShown {
-    /// Its name.
+    /// Its name in the config.
     pub name: String,
-    /// Where it is.
+    /// Its address.
     pub address: String,
     /// Its identity, in base64.
     pub identity: String,
-    /// What its operator says that it carries.
+    /// The configured capacity of its network.
     pub stated_bytes_per_sec: u64,
-    /// a_i: what it counts for.
+    /// a_i: its usable capacity.
     pub capacity_bytes_per_sec: u64,
-    /// What that is bounded by.
+    /// What limits the usable capacity.
     pub bounded_by: Bound,
-    /// What its network was measured to carry, if it was.
+    /// The measured capacity of its network, if it was measured.
     pub measured: Option<MeasuredStatus>,
-    /// Whether it was at another address then.
+    /// Whether it had another address when it was measured.
     pub has_moved: bool,
-    /// Why it was not measured when that was last tried.
+    /// Why the last exchange did not measure it, if so.
     pub not_measured: Option<String>,
 }
 
-/// What bounds what a measurer counts for.
+/// What limits a measurer's usable capacity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Bound {
-    /// What its network was measured to carry.
+    /// The measured capacity of its network.
     Measured,
-    /// What is stated, and its network carries it.
+    /// The configured capacity, which its network carries.
     Stated,
-    /// What is stated, and only a part of it could be tried: the others have no more for it.
+    /// The configured capacity, of which the other measurers could test only a part.
     StatedInPartTried,
-    /// What is stated, and it has not been measured.
+    /// The configured capacity, which has not been measured.
     StatedAlone,
 }
 
 impl Bound {
-    /// Of a measurer that was measured so and states so much.
+    /// The limit for this measured and this configured capacity.
     fn of(measured: Option<&Carried>, stated: BytesPerSec) -> Self {
         match measured {
             None => Self::StatedAlone,
@@ -60,7 +60,7 @@ impl Bound {
         }
     }
 
-    /// For people.
+    /// The limit in words.
     fn text(self) -> &'static str {
         match self {
             Self::Measured => {
@@ -76,7 +76,7 @@ impl Bound {
 }
 
 impl MeasurerShown {
-    /// A measurer of the config, of which the store has this row.
+    /// The measurer of the config with its row in the store, if it has one.
     #[must_use]
     pub fn new(
         (name, address, identity): (&str, &str, String),
@@ -98,7 +98,7 @@ impl MeasurerShown {
         }
     }
 
-    /// Some lines about it.
+    /// Writes some lines about the measurer.
     ///
     /// # Errors
     /// Those of the formatter.
@@ -140,8 +140,7 @@ mod tests {
 
     use super::*;
 
-    /// What is shown of a measurer of which 100 Mbit/s are stated, measured so and tested with so
-    /// much.
+    /// A measurer with a configured capacity of 100 Mbit/s, measured and tested at these rates.
     fn shown(measured: Option<(u64, u64)>) -> (MeasurerShown, String) {
         let [stated, sent, received] = [100, 90, 80].map(BytesPerSec::from_mbit);
         let measured = measured.map(|(rate, tested)| Measured {

@@ -1,16 +1,16 @@
-//! The page of a coordinator: what it does, what it knows, and why, on loopback.
+//! The coordinator's web page, on loopback: its status, its results, and their explanations.
 //!
 //! ```text
-//!   connection.rs: so many, with deadlines ─▶ guard.rs: Host, method, length; the answer's headers
-//!     ─▶ overview, team, capacities, failures, relays, relay   made of Status and of what pool.rs reads
+//!   connection.rs: limit, deadlines ─▶ guard.rs: Host, method, length; the answer's headers
+//!     ─▶ overview, team, capacities, failures, relays, relay   made from Status and pool.rs
 //!     ─▶ events: the live parts, as server-sent events         /status.json, /metrics
 //! ```
 //!
-//! It is for the operator, over loopback or a tunnel: nobody logs in. What keeps others out is that
-//! it listens nowhere else, that it answers only to its own names (a web site whose name leads to
-//! 127.0.0.1 gets nothing), and that no other site may read or frame what it says. It asks for no
-//! file from anywhere else, sets no cookie, and works without JavaScript, which only renews what
-//! has changed.
+//! It is for the operator, over loopback or a tunnel, without a login. It is protected in three
+//! ways: it listens on loopback only; it answers only requests for its own names, so a web site
+//! whose name resolves to 127.0.0.1 gets nothing; and no other site may read or frame it. It loads
+//! nothing from other hosts, sets no cookie, and works without JavaScript, which only renews the
+//! parts that change.
 
 mod capacities;
 mod events;
@@ -50,66 +50,59 @@ use super::status::Status;
 
 pub(in crate::watch) use ff_base::utc::now_unix_secs as now;
 
-/// How a coordinator is, as it tells everybody once a second.
+/// The current status, renewed every second.
 pub type Live = watch::Receiver<Option<Arc<Status>>>;
 
-/// Streams of events at once: open pages, each of which costs a connection.
+/// The largest number of event streams; each open page has one, and a connection for it.
 const MAX_STREAMS: usize = 16;
-/// How long the failures are shown again.
+/// How long the failures are cached.
 const FAILURES_SHOWN: Duration = Duration::from_secs(10);
-/// How often data of all relays is read again: for ten thousand relays this takes longer than a
-/// page should.
+/// How often data of all relays is read again: for ten thousand relays this takes too long for a
+/// request.
 const RENEWED: Duration = Duration::from_secs(60);
-/// How long that data is shown: somewhat longer, so that no page waits for it.
+/// How long that data is cached: longer than [`RENEWED`], so that no request waits for it.
 const RENEWED_SHOWN: Duration = Duration::from_secs(90);
-/// How long the map of slots is shown again.
+/// How long the map of slots is cached.
 const MAP_SHOWN: Duration = Duration::from_secs(1);
 
-/// What the page is made with beside the status and the store.
+/// Options of the page.
 #[derive(Clone, Debug, Default)]
 pub struct PageOptions {
-    /// Names by which it may be asked for, beside those of loopback.
+    /// Host names for which it answers, in addition to those of loopback.
     pub hosts: Vec<String>,
-    /// Whether the figures name relays.
+    /// Whether metrics name relays.
     pub figures_per_relay: bool,
-    /// Where the bandwidth files are.
+    /// The directory of the bandwidth files.
     pub publish_dir: Option<PathBuf>,
-    /// By which rules they are written.
+    /// The rules of the bandwidth files.
     pub rules: PublishRules,
-    /// What the network's documents say of relays; without it no relay's number is explained.
+    /// The documents' data about relays; without them no relay's number is explained.
     pub network: Option<watch::Receiver<Option<Arc<Publication>>>>,
 }
 
-/// All that the pages are made of.
+/// The data and caches of all pages.
 struct Site {
-    /// How the coordinator is.
+    /// The coordinator's status.
     live: Live,
-    /// The store.
     pool: Arc<Pool>,
-    /// The rest.
     options: PageOptions,
-    /// Who may have another stream of events.
+    /// Permits for event streams.
     streams: Arc<Semaphore>,
     /// The map of the period's slots.
     map: Cached<slots::Map>,
-    /// What the store knows of all relays.
+    /// The store's data about all relays.
     memory: Cached<Memory>,
-    /// The distribution of capacities.
     capacities: Cached<capacities::Distribution>,
-    /// The table of relays.
     relays: Cached<relays::List>,
-    /// The failures.
     failures: Cached<failures::Counts>,
 }
 
-/// Shows the page to whoever connects, until it is dropped.
-///
-/// The store need not be there yet.
+/// Serves the page until the future is dropped. The store need not exist yet.
 pub async fn serve(listener: TcpListener, live: Live, store: PathBuf, options: PageOptions) {
     run(listener, Arc::new(Site::new(live, store, options)), Deadlines::default()).await;
 }
 
-/// Answers, and keeps at hand what takes long.
+/// Answers requests, and keeps slow data cached.
 async fn run(listener: TcpListener, site: Arc<Site>, deadlines: Deadlines) -> Infallible {
     let keeping = Arc::clone(&site);
     tokio::select! {
@@ -121,7 +114,7 @@ async fn run(listener: TcpListener, site: Arc<Site>, deadlines: Deadlines) -> In
 /// Reads slow data regularly, so that no page waits for it.
 async fn keep(site: &Site) -> Infallible {
     loop {
-        // The page that needs the data reports an error.
+        // If it fails, the page that needs the data reports the error.
         if let Ok(distribution) = capacities::look(site).await {
             site.capacities.put(0, distribution).await;
         }
@@ -136,7 +129,7 @@ async fn keep(site: &Site) -> Infallible {
 }
 
 impl Site {
-    /// A site of which no page has been made yet.
+    /// A site with empty caches.
     fn new(live: Live, store: PathBuf, options: PageOptions) -> Self {
         Self {
             live,
@@ -152,7 +145,7 @@ impl Site {
     }
 }
 
-/// What is where.
+/// The paths of all pages.
 fn router(site: Arc<Site>) -> Router {
     let hosts = site.options.hosts.clone();
     let router = Router::new()
@@ -179,12 +172,12 @@ fn router(site: Arc<Site>) -> Router {
     guarded(router, &hosts)
 }
 
-/// A file that is part of the program.
+/// A file that is built into the program.
 async fn asset(kind: &'static str, text: &'static str) -> Response {
     ([(header::CONTENT_TYPE, kind), (header::CACHE_CONTROL, "max-age=3600")], text).into_response()
 }
 
-/// The status as JSON: what `ff-bwauth status` asks for.
+/// The status as JSON, as `ff-bwauth status` reads it.
 async fn status_json(State(site): State<Arc<Site>>) -> Response {
     let status = site.live.borrow().clone();
     match status.map(|status| serde_json::to_string(&*status)) {
@@ -194,7 +187,7 @@ async fn status_json(State(site): State<Arc<Site>>) -> Response {
     }
 }
 
-/// The figures for Prometheus.
+/// The metrics for Prometheus.
 async fn metrics(State(site): State<Arc<Site>>, request: HeaderMap) -> Response {
     let status = site.live.borrow().clone();
     let estimates = if site.options.figures_per_relay {
@@ -209,7 +202,7 @@ async fn metrics(State(site): State<Arc<Site>>, request: HeaderMap) -> Response 
     http::figures(&request, text)
 }
 
-/// There is nothing.
+/// The page for unknown paths.
 async fn not_found(State(site): State<Arc<Site>>, uri: Uri) -> Response {
     let path = text::plain(uri.path());
     let page = Page::new(&site, "Not found").html(&sentence(&format!("There is no page {path}.")));

@@ -57,7 +57,7 @@ impl Found {
     }
 }
 
-/// All problems of a coordinator with this last status: those that it found itself, and that it
+/// All problems of a coordinator with this last status: those that it found itself, and whether it
 /// hangs.
 #[must_use]
 pub fn all(status: &Status, now_unix_secs: u64) -> Vec<Problem> {
@@ -81,8 +81,8 @@ pub fn found(status: &Status) -> Vec<Found> {
     found
 }
 
-/// That the coordinator hangs, if its last status is too old. Only a reader of the status can find
-/// this.
+/// The problem that the coordinator hangs, if its last status is too old. Only a reader of the
+/// status can find this.
 fn hangs(status: &Status, now_unix_secs: u64) -> Option<Problem> {
     let since_unix_secs = status.now_unix_secs;
     let age = now_unix_secs.saturating_sub(since_unix_secs);
@@ -91,13 +91,12 @@ fn hangs(status: &Status, now_unix_secs: u64) -> Option<Problem> {
     (age > STALE_SECS).then(|| Problem { cause, of, since_unix_secs, text: text() })
 }
 
-/// The store.
 fn store(status: &Status) -> Option<Found> {
     let error = status.store_error.as_ref()?;
     Some(Found::new(Cause::Store, format!("the store fails, {error}")))
 }
 
-/// Results in memory.
+/// Results that wait in memory.
 fn unsaved(status: &Status) -> Option<Found> {
     let results = match status.unsaved {
         0 => return None,
@@ -108,7 +107,7 @@ fn unsaved(status: &Status) -> Option<Found> {
     Some(Found::new(Cause::Unsaved, text))
 }
 
-/// Disks.
+/// Disks that are full.
 fn disks(status: &Status) -> impl Iterator<Item = Found> {
     let full = status.disks.iter().filter(|disk| disk.available_bytes < FULL_BYTES);
     full.map(|disk| {
@@ -121,7 +120,7 @@ fn disks(status: &Status) -> impl Iterator<Item = Found> {
     })
 }
 
-/// This host's clock, and those of the measurers.
+/// Wrong clocks: this host's, and those of the measurers.
 fn clocks(status: &Status) -> Vec<Found> {
     if let Some(until) = status.quiet_until_unix_secs {
         let text = format!("the clock has jumped: no measurement starts before {}", utc(until));
@@ -157,12 +156,12 @@ fn clocks(status: &Status) -> Vec<Found> {
     off.iter().map(one).collect()
 }
 
-/// How far a measurer's clock is from this host's, in seconds.
+/// The difference between a measurer's clock and this host's, in seconds.
 fn apart(member: &MemberStatus) -> u64 {
     member.clock_ahead_millis.unsigned_abs() / 1000
 }
 
-/// The network's documents.
+/// A consensus that is missing or old.
 fn consensus(status: &Status) -> Option<Found> {
     let (now, network) = (status.now_unix_secs, &status.network);
     let because = network.error.as_ref().map(|error| format!(": {error}")).unwrap_or_default();
@@ -180,7 +179,7 @@ fn consensus(status: &Status) -> Option<Found> {
     Some(Found::new(Cause::Consensus, text))
 }
 
-/// The period.
+/// A period that is over.
 fn period(status: &Status) -> Option<Found> {
     let period = status.period.as_ref().filter(|_| status.quiet_until_unix_secs.is_none())?;
     let late = status.now_unix_secs.saturating_sub(period.end_unix_secs);
@@ -190,8 +189,8 @@ fn period(status: &Status) -> Option<Found> {
     is_late.then(|| Found::new(Cause::Period, text()))
 }
 
-/// The coverage by which to judge: that of this period if enough relays were tried, otherwise that
-/// of the previous one.
+/// The coverage to judge by: that of this period if enough relays were tried, otherwise that of the
+/// previous one.
 fn judged(period: &PeriodStatus) -> Option<&Coverage> {
     let now = &period.coverage;
     let is_enough = now.relays_done >= ENOUGH.min(now.relays.max(1));
@@ -245,7 +244,7 @@ fn failures_risen(status: &Status) -> Option<Found> {
     has_risen.then(|| Found::new(Cause::FailuresRisen, text()))
 }
 
-/// A measurer.
+/// The problems of a measurer.
 fn measurer(status: &Status, member: &MemberStatus) -> Vec<Found> {
     let name = &member.name;
     let mut found = Vec::new();
@@ -301,7 +300,7 @@ fn file_refused(status: &Status, file: &PublishedStatus) -> Option<Found> {
     Some(Found::new(Cause::FileRefused, text))
 }
 
-/// The age of the bandwidth file.
+/// A bandwidth file that is too old.
 fn file_old(status: &Status, file: &PublishedStatus) -> Option<Found> {
     let age = status.now_unix_secs.saturating_sub(file.unix_secs?);
     let hours = MAX_FILE_AGE_SECS / 3600;
@@ -359,17 +358,16 @@ mod tests {
         found(&status).iter().map(|one| one.cause).collect()
     }
 
-    /// The period.
     fn of(status: &mut Status) -> &mut PeriodStatus {
         status.period.as_mut().expect("a period")
     }
 
-    /// The bandwidth file.
     fn file(status: &mut Status) -> &mut PublishedStatus {
         status.published.as_mut().expect("a file")
     }
 
-    /// The coverage of a period: relays, and how many were measured, failed, and lack FlashFlow.
+    /// The coverage of a period: numbers of relays, in total, measured, failed, and without
+    /// FlashFlow.
     fn coverage(relays: u64, [measured, failed, unsupported]: [u64; 3]) -> Coverage {
         Coverage {
             relays,
@@ -474,11 +472,11 @@ mod tests {
             (coverage(100, [0, 9, 0]), None, false),
             (coverage(1, [0, 1, 0]), None, true),
             (coverage(100, [1, 99, 0]), None, false),
-            // Today's network: most do not take part, some do not answer.
+            // Today's network: most relays do not take part, some do not answer.
             (coverage(100, [0, 20, 80]), None, false),
             (coverage(100, [0, 0, 100]), None, false),
             (coverage(100, [0, 60, 40]), None, true),
-            // Early in a period the one before counts.
+            // Early in a period the previous one counts.
             (coverage(100, [0, 0, 0]), Some(coverage(100, [0, 100, 0])), true),
             (coverage(100, [0, 9, 0]), Some(coverage(100, [90, 10, 0])), false),
         ] {

@@ -1,9 +1,8 @@
-//! Finding relays by a part of their names, on the page and for `explain`.
+//! Finds relays by a part of their names, for the page and for `explain`.
 
 use ff_base::identity::Fingerprint;
 
-/// What is searched for: a part of a nickname, or the beginning of a fingerprint. Upper and lower
-/// case are the same.
+/// A search for a part of a nickname or the beginning of a fingerprint. Case is ignored.
 #[derive(Clone, Debug)]
 pub(crate) struct Search {
     /// The text in lower case, without blanks.
@@ -11,14 +10,14 @@ pub(crate) struct Search {
 }
 
 impl Search {
-    /// A search for this text. tor writes fingerprints in groups of four digits, some with a dollar
-    /// sign.
+    /// A search for this text. tor writes fingerprints in groups of four digits, sometimes with a
+    /// dollar sign.
     pub(crate) fn new(text: &str) -> Self {
         Self { text: text.replace(' ', "").to_lowercase() }
     }
 
-    /// Whether it finds the relay with this fingerprint and nickname, which is in lower case and
-    /// empty if there is none. An empty text finds all relays.
+    /// Whether the relay with this fingerprint and nickname matches; the nickname is in lower case,
+    /// and empty if there is none. An empty text matches all relays.
     pub(crate) fn finds(&self, fingerprint: &Fingerprint, lowercase_nickname: &str) -> bool {
         let digits = self.text.strip_prefix('$').unwrap_or(&self.text);
         lowercase_nickname.contains(&self.text) || hex::encode(fingerprint).starts_with(digits)

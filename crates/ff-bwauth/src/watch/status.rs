@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 /// A second of a running measurement.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct SecondShown {
-    /// Its number, from 0.
+    /// The number of the second, from 0.
     pub second: u16,
     /// Echoed bytes in this second.
     pub measurement_bytes: u64,
@@ -231,9 +231,9 @@ impl From<&Measured> for MeasuredStatus {
 pub struct NetworkStatus {
     /// When the last consensus became valid.
     pub valid_after_unix_secs: Option<u64>,
-    /// Relays in it.
+    /// Relays in the consensus.
     pub relays: u64,
-    /// Of these, how many have a descriptor.
+    /// Of these, the number with a descriptor.
     pub described: u64,
     /// Why the last fetch of documents failed, if it did.
     pub error: Option<String>,

@@ -1,4 +1,4 @@
-//! How a coordinator is, as text: what `ff-bwauth status` prints.
+//! A coordinator's status as text, as `ff-bwauth status` prints it.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
@@ -13,28 +13,27 @@ use serde::Serialize;
 use super::page::text::{ago, percent, plain, rate, utc};
 use super::status::{MemberStatus, PeriodStatus, Problem, PublishedStatus, Status};
 
-/// What a store knows of a coordinator that does not run.
+/// The store's record of a coordinator that is not running.
 #[derive(Clone, Debug, Serialize)]
 pub struct Remembered {
-    /// The last period, with when it began and ends.
+    /// The last period's number, beginning and end.
     pub period: Option<(u64, u64, u64)>,
-    /// How far it came.
+    /// The coverage of that period.
     pub coverage: Coverage,
     /// Failures of the week before `now_unix_secs`, by code.
     pub failures: BTreeMap<String, u64>,
-    /// Measurements that were going on when the coordinator ended.
+    /// Measurements that were running when the coordinator ended.
     pub interrupted: u64,
     /// When this was read, in seconds since 1970.
     pub now_unix_secs: u64,
 }
 
-/// Reasons for which retries were refused that are listed at most; this program knows fewer.
+/// The largest number of listed reasons why retries were refused; there are fewer.
 const MOST_REASONS: usize = 8;
-/// Seconds of a week.
 const WEEK_SECS: u64 = 7 * 24 * 3600;
 
 impl Remembered {
-    /// What this store knows.
+    /// Reads the store.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -172,7 +171,7 @@ impl fmt::Display for Shown<'_> {
     }
 }
 
-/// The period and how far it is.
+/// Writes the progress of the period.
 fn write_period(f: &mut fmt::Formatter<'_>, period: &PeriodStatus, now: u64) -> fmt::Result {
     let end = ago(now, period.end_unix_secs);
     if now < period.end_unix_secs {
@@ -189,7 +188,7 @@ fn write_period(f: &mut fmt::Formatter<'_>, period: &PeriodStatus, now: u64) -> 
     }
 }
 
-/// A measurer.
+/// Writes the state of a measurer.
 fn write_member(f: &mut fmt::Formatter<'_>, member: &MemberStatus, now: u64) -> fmt::Result {
     let state = if member.is_up { "up" } else { "DOWN" };
     write!(
@@ -211,7 +210,7 @@ fn write_member(f: &mut fmt::Formatter<'_>, member: &MemberStatus, now: u64) -> 
     }
 }
 
-/// The network's documents and the bandwidth file.
+/// Writes the state of the network's documents and of the bandwidth file.
 fn write_network(f: &mut fmt::Formatter<'_>, status: &Status) -> fmt::Result {
     let (now, network) = (status.now_unix_secs, &status.network);
     match network.valid_after_unix_secs {
@@ -242,7 +241,7 @@ fn write_network(f: &mut fmt::Formatter<'_>, status: &Status) -> fmt::Result {
     Ok(())
 }
 
-/// How far a period is.
+/// Writes the coverage of a period.
 fn write_coverage(f: &mut fmt::Formatter<'_>, coverage: &Coverage) -> fmt::Result {
     writeln!(
         f,
@@ -263,7 +262,7 @@ fn write_coverage(f: &mut fmt::Formatter<'_>, coverage: &Coverage) -> fmt::Resul
     Ok(())
 }
 
-/// Why relays are not measured again, the most frequent reason first.
+/// Why relays are not measured again; the most frequent reason first.
 pub(super) fn refused(coverage: &Coverage) -> Vec<String> {
     let mut refused: Vec<_> = coverage.refused.iter().collect();
     refused.sort_by_key(|(code, count)| (std::cmp::Reverse(**count), *code));
@@ -274,7 +273,7 @@ pub(super) fn refused(coverage: &Coverage) -> Vec<String> {
     refused.into_iter().take(MOST_REASONS).map(line).collect()
 }
 
-/// The relays that the team is too small for.
+/// Writes the relays that need more than the team has.
 fn write_too_fast(f: &mut fmt::Formatter<'_>, period: &PeriodStatus) -> fmt::Result {
     if period.too_fast == 0 {
         return Ok(());
@@ -287,7 +286,8 @@ fn write_too_fast(f: &mut fmt::Formatter<'_>, period: &PeriodStatus) -> fmt::Res
     writeln!(f, "{}", if more > 0 { format!(", and {more} more") } else { String::new() })
 }
 
-/// Failures by code, the most frequent first; relays that do not take part are none.
+/// Writes the failures by code, the most frequent first, without relays that do not support
+/// FlashFlow.
 fn write_failures<'a>(
     f: &mut fmt::Formatter<'_>,
     when: &str,
@@ -361,7 +361,7 @@ mod tests {
             voted(&file),
             "3 of 40 relays (7.5 %), 60 % are needed: authorities do not vote with it (vote=0)"
         );
-        // A period that is over has no slot.
+        // After the end of a period no slot is running.
         let mut period = status.period.expect("a period");
         period.end_unix_secs = status.now_unix_secs - 60;
         let status = Status { period: Some(period), ..made_up::status(40) };

@@ -1,4 +1,4 @@
-//! Outcomes of any kind, for the random tests.
+//! Random outcomes for the property tests.
 
 use ff_plan::outcome::{
     CellCounts, CpuSeconds, Dispute, Failure, Outcome, PathRow, RoundTrip, SocketCounts,
@@ -12,12 +12,12 @@ use proptest::prelude::*;
 
 use crate::samples::{DAY, NOW, outcome};
 
-/// Any number, small and extreme ones as often as others.
+/// Random numbers; small and extreme ones are as frequent as others.
 fn any_number() -> impl Strategy<Value = u64> {
     prop_oneof![0..=2000_u64, 0..=1_000_000_000_u64, any::<u64>(), Just(u64::MAX)]
 }
 
-/// Any sample of a second.
+/// Random samples of a second.
 fn any_second() -> impl Strategy<Value = SecondSample> {
     [any_number(), any_number(), any_number()].prop_map(|[x, sent, received]| SecondSample {
         measurement_bytes: x,
@@ -26,7 +26,7 @@ fn any_second() -> impl Strategy<Value = SecondSample> {
     })
 }
 
-/// Any failure, with any text.
+/// Random failures with random texts.
 fn any_failure() -> impl Strategy<Value = Failure> {
     let kind = prop::sample::select(FailureKind::ALL);
     let relay_code = any::<Option<u16>>().prop_map(|code| code.map(ErrCode));
@@ -37,7 +37,7 @@ fn any_failure() -> impl Strategy<Value = Failure> {
     })
 }
 
-/// Any way a measurement may end.
+/// Random results of a measurement.
 fn any_result() -> impl Strategy<Value = Result<Verdict, Failure>> {
     prop_oneof![
         3 => Just(Ok(Verdict::Conclusive)),
@@ -49,7 +49,7 @@ fn any_result() -> impl Strategy<Value = Result<Verdict, Failure>> {
     ]
 }
 
-/// Any outcome, of few relays, so that some are measured twice.
+/// Random outcomes of few relays, so that some relays are measured twice.
 pub(crate) fn any_outcome() -> impl Strategy<Value = Outcome> {
     let target = (0..6_u8, proptest::option::of(0..6_u8), any::<Option<String>>(), any::<String>());
     let started = prop_oneof![8 => NOW - 2 * DAY..NOW, 1 => any_number()];
@@ -70,12 +70,12 @@ pub(crate) fn any_outcome() -> impl Strategy<Value = Outcome> {
     })
 }
 
-/// Any number that is one.
+/// Random finite numbers.
 fn any_real() -> impl Strategy<Value = f64> {
     any::<f64>().prop_map(|number| if number.is_finite() { number } else { 0.0 })
 }
 
-/// Any path.
+/// Random paths.
 fn any_path() -> impl Strategy<Value = PathRow> {
     let reals = [(); 3].map(|()| any_real());
     let rest = (any::<[u8; 32]>(), proptest::option::of(any_real()), any::<bool>());
@@ -86,7 +86,7 @@ fn any_path() -> impl Strategy<Value = PathRow> {
     })
 }
 
-/// Any dispute.
+/// Random disputes.
 fn any_dispute() -> impl Strategy<Value = Dispute> {
     let parts = (any::<u32>(), any::<[u8; 32]>(), [any_number(), any_number()]);
     parts.prop_map(|(measurer, id, [claimed_cells, reported_cells])| Dispute {
@@ -97,7 +97,7 @@ fn any_dispute() -> impl Strategy<Value = Dispute> {
     })
 }
 
-/// Any outcome with all of its parts, whatever its draw, verdict and estimate are.
+/// Random outcomes with all parts, independent of their draw, verdict and estimate.
 pub(crate) fn any_whole_outcome() -> impl Strategy<Value = Outcome> {
     let many = (
         proptest::collection::vec(any_number(), 0..6),

@@ -1,4 +1,4 @@
-//! Runs the built `ff-bwauth` as its users do: arguments, exit status, output, files.
+//! Runs the built `ff-bwauth` as a user: arguments, exit status, output, files.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -24,11 +24,11 @@ use rustls::{ServerConfig, ServerConnection, Stream};
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// Base64 of an identity that no relay has.
+/// An identity of no relay, in base64.
 const NOBODY: &str = "AwMDAwMDAwMDAwMDAwMDAwMDAwMDAwMDAwMDAwMDAwM";
 /// The limit of the relay in these tests: 20 Mbit/s.
 const LIMIT: u64 = 2_500_000;
-/// How long a link may take to open in seconds, where that is not what ends a measurement.
+/// The time limit of opening a link in seconds, in tests that must not reach it.
 const LONG: u16 = 60;
 
 /// A run that has ended.
@@ -39,7 +39,7 @@ struct Run {
     stdout: String,
     /// Standard error.
     stderr: String,
-    /// How long it took.
+    /// The duration of the run.
     took: Duration,
 }
 
@@ -58,8 +58,8 @@ fn run_in<'a>(dir: &Path, args: impl IntoIterator<Item = &'a str>) -> Run {
     Run { status: status.code(), stdout: text(stdout), stderr: text(stderr), took: start.elapsed() }
 }
 
-/// Measures what listens at `addr` by links that may take `timeout_secs` to open; returns the run,
-/// and its failure's code in the JSON.
+/// Measures the peer at `addr` over links that must open within `timeout_secs`; returns the run,
+/// and the code of its failure in the JSON.
 fn measure(dir: &Path, addr: SocketAddr, ed_identity: &str, timeout_secs: u16) -> (Run, String) {
     let (target, timeout) = (addr.to_string(), timeout_secs.to_string());
     let args = ["measure", "--target", &target, "--ed-identity", ed_identity, "--json"];
@@ -76,7 +76,7 @@ fn measure(dir: &Path, addr: SocketAddr, ed_identity: &str, timeout_secs: u16) -
     (run, code)
 }
 
-/// A fresh directory to run in.
+/// A new empty directory.
 fn dir() -> TempDir {
     tempfile::tempdir().expect("a temporary directory")
 }
@@ -137,7 +137,7 @@ fn a_relay_elsewhere_is_measured_then_needs_more_capacity_then_refuses() {
     let identity = identity.trim_start_matches("ed25519:");
     let measure = |more: &[&str]| {
         let args = ["measure", "--target", &target, "--ed-identity", identity, "--json"];
-        // A process that does not run for two seconds misses less than half of six.
+        // A process that is stopped for two seconds misses less than half of six.
         let quick = ["--duration", "6", "--sockets", "8"];
         let run = run_in(dir.path(), args.into_iter().chain(quick).chain(more.iter().copied()));
         let outcome: Value = serde_json::from_str(&run.stdout).expect("one JSON object");
@@ -147,14 +147,14 @@ fn a_relay_elsewhere_is_measured_then_needs_more_capacity_then_refuses() {
     let (status, outcome) = measure(&["--rate", "100Mbit"]);
     assert_eq!(status, Some(0), "{outcome}");
     let estimate = number(&outcome, "estimate_bytes_per_sec");
-    // How much less it may be is a figure: .ci/measure has it.
+    // How much less it is depends on the machine: .ci/measure records it.
     assert!(estimate < LIMIT + LIMIT / 8, "{estimate} B/s of {LIMIT}");
     let file = fs::read_to_string(dir.path().join("flashflow-results/latest.v3bw"));
     let file = file.expect("a bandwidth file");
     assert!(file.contains(" vote=0"), "one relay of an unknown network: {file}");
 
-    // Less than the relay has: the estimate may be what was allocated, of which any machine carries
-    // a part.
+    // Less than the relay's limit: the estimate may be the allocated rate, part of which any
+    // machine carries.
     let (status, outcome) = measure(&["--rate", "2Mbit"]);
     assert_eq!((status, &outcome["verdict"]), (Some(10), &"needs_more_capacity".into()));
 
@@ -190,7 +190,7 @@ fn a_tor_without_the_extension_is_exit_3_at_once_and_another_identity_4() {
     let (run, code) = measure(dir.path(), tor.or_addr(), &identity, LONG);
     assert_eq!((run.status, code.as_str()), (Some(3), "not_supported"), "{}", run.stderr);
     assert!(run.stderr.contains("does not support FlashFlow"), "{}", run.stderr);
-    // It has not waited for as long as it may.
+    // It must not have waited for the whole time limit.
     assert!(run.took < Duration::from_secs(LONG.into()), "{:?}", run.took);
 
     let (run, code) = measure(dir.path(), tor.or_addr(), NOBODY, LONG);
@@ -206,14 +206,14 @@ fn a_tor_without_the_extension_has_a_lower_bound_by_cells_in_transit() {
     let identity = tor.ed_identity_base64();
     let args = ["measure", "--target", &target, "--ed-identity", &identity, "--json", "--transit"];
     let more = ["--onion-key", &onion_key, "--sinks", "127.0.0.1:0,127.0.0.1:0", "--links", "3"];
-    // A process that does not run for two seconds misses less than half of six.
+    // A process that is stopped for two seconds misses less than half of six.
     let quick = ["--duration", "6", "--rate", "10Mbit"];
     let run = run_in(dir.path(), args.into_iter().chain(more).chain(quick));
     assert_eq!(run.status, Some(0), "{}", run.stderr);
     let outcome: Value = serde_json::from_str(&run.stdout).expect("one JSON object");
     assert_eq!(outcome["verdict"], "lower_bound");
     assert_eq!(outcome["draw"]["counts"], false);
-    // 10 Mbit/s each way; how much less it may be is a figure: .ci/measure has it.
+    // 10 Mbit/s each way; how much less it is depends on the machine: .ci/measure records it.
     let bound = number(&outcome, "lower_bound_bytes_per_sec");
     assert!((1..=2_700_000).contains(&bound), "{bound}");
     assert_eq!(
@@ -252,7 +252,7 @@ fn a_closed_standard_output_is_not_an_error() {
     assert!(output.status.success() && !said.contains("standard output"), "{said}");
 }
 
-/// Runs in a terminal by `script` of bsdutils.
+/// Runs in a terminal made by `script` of bsdutils.
 #[test]
 fn a_terminal_that_cannot_move_its_cursor_has_plain_lines() {
     let dir = dir();
@@ -278,7 +278,7 @@ fn a_terminal_that_cannot_move_its_cursor_has_plain_lines() {
 #[test]
 fn a_closed_port_is_exit_5_and_the_key_is_kept_private() {
     let dir = dir();
-    // Nothing listens at tcpmux's port, and no program is given it by chance.
+    // Nothing listens on tcpmux's port, and no program is given it by chance.
     let closed = SocketAddr::from(([127, 0, 0, 1], 1));
     let key = dir.path().join("ff-coordinator.key");
     let mut keys = Vec::new();

@@ -1,4 +1,4 @@
-//! `ff-bwauth export`, as its users run it.
+//! `ff-bwauth export` as a command.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -12,7 +12,7 @@ use ff_store::{Begin, Store};
 /// 2026-11-20 09:30:00 UTC.
 const NOW: u64 = 1_795_167_000;
 
-/// A store in this directory with two attempts, a day apart, that were interrupted.
+/// A store in this directory with two interrupted attempts, a day apart.
 fn store(dir: &Path) -> Store {
     let mut store = Store::open(&dir.join("ff.sqlite"), [1; 32]).expect("a store");
     for started_unix_secs in [NOW, NOW + 86_400] {
@@ -45,7 +45,7 @@ fn run(dir: &Path, args: &[&str]) -> Output {
     command.arg("export").args(args).current_dir(dir).output().expect("it runs")
 }
 
-/// What it says on standard error.
+/// Its standard error.
 fn said(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }

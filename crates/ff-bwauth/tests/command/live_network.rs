@@ -1,5 +1,5 @@
-//! The network's view of a private network of C tors: fetched, kept, brought up to date, and what
-//! is left of it when the network is gone.
+//! The documents of a private network of C tors: fetched, cached, updated, and used without the
+//! network.
 
 use std::path::Path;
 use std::process::Command;
@@ -11,20 +11,20 @@ use ff_lab::Network;
 use ff_live::{DirectoryClient, DirectoryError, Documents, LiveConfig, runtime};
 use tokio::time::{Instant, timeout};
 
-/// The relays of the network, its authorities among them.
+/// The number of relays in the network, including its authorities.
 const RELAYS: usize = 5;
-/// Timeout of a wait, to detect a hang.
+/// The time limit of a wait.
 const HANGS: Duration = Duration::from_secs(120);
-/// How long a refresh may take that should fail.
+/// The time limit of a refresh that should fail.
 const IMPATIENCE: Duration = Duration::from_secs(3);
 
-/// A client of the network, with its cache in this directory.
+/// A client of the network with its cache in this directory.
 fn client(network: &Network, dir: &Path) -> DirectoryClient {
     let config = LiveConfig::private_network(network.dir(), dir);
     DirectoryClient::new(runtime().expect("a runtime"), &config).expect("a client")
 }
 
-/// Refreshes until there are documents of which this is true.
+/// Refreshes until the documents meet this condition.
 async fn refresh_until(
     client: &mut DirectoryClient,
     is_it: impl Fn(&Documents) -> bool,
@@ -40,13 +40,14 @@ async fn refresh_until(
     }
 }
 
-/// Whether all that the network has is there. On a slow machine it may not be at first.
+/// Whether the documents of all relays are there. On a slow machine some are missing at first.
 fn are_complete(documents: &Documents) -> bool {
     (documents.relays, documents.descriptors.len()) == (RELAYS, RELAYS)
         && documents.microdescriptors.len() == RELAYS
 }
 
-/// Waits until the network has a consensus of all its relays whose time fits.
+/// Waits until the network has a consensus of all its relays whose valid-after time meets this
+/// condition.
 fn wait_for_consensus(network: &Network, is_it: impl Fn(u64) -> bool) {
     let fits = |text: &str| {
         let consensus = Consensus::parse(text).expect("a consensus");
@@ -57,7 +58,7 @@ fn wait_for_consensus(network: &Network, is_it: impl Fn(u64) -> bool) {
     tokio::task::block_in_place(waiting).expect("a consensus");
 }
 
-/// Fails unless all that the network has is there.
+/// Fails unless the documents of all relays are there.
 fn assert_complete(documents: &Documents) {
     let relays = RELAYS;
     let consensus = Consensus::parse(&documents.consensus).expect("a consensus");
@@ -88,7 +89,7 @@ async fn documents_are_fetched_kept_brought_up_to_date_and_outlive_the_network()
     let first = refresh_until(&mut client, are_complete).await;
     println!("documents after {:?} from {}: {:?}", begin.elapsed(), first.from, first.problems);
     assert_complete(&first);
-    // It may have come from the second authority, and the first one be later with it.
+    // It may be from the second authority, and the first one may have it later.
     wait_for_consensus(&network, |theirs| theirs >= first.valid_after_secs);
 
     let error = DirectoryClient::new(
@@ -113,7 +114,7 @@ async fn documents_are_fetched_kept_brought_up_to_date_and_outlive_the_network()
     what_was_fetched_outlives_the_network(network, &cache, &next).await;
 }
 
-/// `ff-bwauth network`, and `schedule` with what it writes.
+/// `ff-bwauth network`, and `schedule` with its files.
 fn the_command_does_the_same(network: &Network, dir: &Path) {
     let program = env!("CARGO_BIN_EXE_ff-bwauth");
     let config = dir.join("config.toml");
@@ -146,7 +147,7 @@ fn the_command_does_the_same(network: &Network, dir: &Path) {
     assert!(stdout.contains("scheduled  5 measurements"), "{stdout}");
 }
 
-/// A client that knows other authorities gets nothing from this network, nor from a cache of its
+/// A client with other authorities accepts nothing from this network or from a cache of its
 /// documents.
 async fn another_networks_authorities_are_not_content(network: &Network, dir: &Path) {
     let nodes = dir.join("nodes");
@@ -177,7 +178,7 @@ async fn another_networks_authorities_are_not_content(network: &Network, dir: &P
     assert!(client.last().await.expect("readable").is_none(), "their signatures do not count");
 }
 
-/// Without the network, what was fetched is there, and says how old it is.
+/// Without the network, the fetched documents are used and report their age.
 async fn what_was_fetched_outlives_the_network(network: Network, cache: &Path, newest: &Documents) {
     let mut client = client(&network, cache);
     network.nodes().for_each(ff_lab::Node::stop);

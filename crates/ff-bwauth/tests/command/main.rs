@@ -1,5 +1,5 @@
-//! What the command and the library under it do, as their users see it. One program, so that tests,
-//! most of which wait, run at the same time.
+//! Tests of the command and its library from outside. They are one program, so that tests, most of
+//! which wait, run at the same time.
 
 mod arbitrary;
 mod cli;

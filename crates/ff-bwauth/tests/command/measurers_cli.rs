@@ -1,4 +1,4 @@
-//! `ff-bwauth measurers`, as operators run it, with measurers that are services on loopback.
+//! `ff-bwauth measurers` as a command, with measurers that are services on loopback.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -16,10 +16,10 @@ use ff_store::Store;
 use serde_json::Value;
 use tokio::net::TcpListener;
 
-/// What each measurer states, in Mbit/s.
+/// The configured capacity of each measurer, in Mbit/s.
 const STATED: u64 = 24;
-/// Seconds of an exchange: six count, of which a process that does not run for two misses less than
-/// half.
+/// Seconds of an exchange: six count, and a process that is stopped for two misses less than half
+/// of them.
 const SECS: u16 = 8;
 
 /// The coordinator's key.
@@ -32,7 +32,7 @@ fn measurer(number: u8) -> SigningKey {
     SigningKey::from_bytes(&[100 + number; 32])
 }
 
-/// Starts a measurer that works for the coordinator, within this limit.
+/// Starts a measurer with this limit for the coordinator.
 async fn serve(number: u8, limit: Option<BytesPerSec>) -> SocketAddr {
     let id = measurer_id(&coordinator());
     let limits =
@@ -46,7 +46,7 @@ async fn serve(number: u8, limit: Option<BytesPerSec>) -> SocketAddr {
     addr
 }
 
-/// A coordinator's files, with these measurers.
+/// A coordinator's files with these measurers.
 fn files(measurers: &[SocketAddr]) -> tempfile::TempDir {
     let dir = tempfile::tempdir().expect("a directory");
     let at = |name: &str| dir.path().join(name);
@@ -69,7 +69,7 @@ fn files(measurers: &[SocketAddr]) -> tempfile::TempDir {
     dir
 }
 
-/// Runs the command with these options, beside what runs here.
+/// Runs the command with these options, without blocking the services in this process.
 async fn run(dir: &Path, options: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ff-bwauth"));
     command.arg("measurers").arg("--config").arg(dir.join("bwauth.toml")).args(options);
@@ -89,9 +89,9 @@ fn json(output: &Output) -> Value {
 async fn measurers_are_measured_without_those_that_are_not_there() {
     let limit = BytesPerSec::from_mbit(STATED / 2);
     let mut team = vec![serve(0, None).await, serve(1, None).await, serve(2, Some(limit)).await];
-    // One says nothing, and one is not there.
+    // One peer is silent, and one does not exist.
     let silent = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-    // Nothing listens at tcpmux's port.
+    // Nothing listens on tcpmux's port.
     let closed = SocketAddr::from(([127, 0, 0, 1], 1));
     team.extend([silent.local_addr().expect("its address"), closed]);
     let dir = files(&team);
@@ -117,15 +117,15 @@ async fn measurers_are_measured_without_those_that_are_not_there() {
         let of = |key: &str| measured[key].as_u64().expect("a number");
         let (rate, tested) = (of("bytes_per_sec"), of("tested_bytes_per_sec"));
         println!("m{number}: {rate} of {tested} bytes/s, {measured}");
-        // The bounds are exact, but how much a busy machine carries of what is tried is a figure:
-        // .ci/measure has it.
+        // The bounds are exact, but a busy machine carries only part of the rate: .ci/measure
+        // records how much.
         assert!(rate > 0 && rate <= tested + tested / 100, "{one}");
         let both = of("sent_bytes_per_sec").min(of("received_bytes_per_sec"));
         assert!(rate <= both, "{one}");
         let capacity = if rate * 100 < tested * 95 { rate } else { stated.get() };
         assert_eq!(one["capacity_bytes_per_sec"], capacity);
     }
-    // It is stored, and shown without asking anybody.
+    // The result is stored, and shown without contacting a measurer.
     let again = json(&run(dir.path(), &["--json"]).await);
     assert_eq!(again["measurers"], found["measurers"]);
     let text = run(dir.path(), &[]).await;

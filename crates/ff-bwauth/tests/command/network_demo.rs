@@ -14,13 +14,13 @@ fn ff_bwauth(args: &[&str]) -> (Option<i32>, String, String) {
     (output.status.code(), text(&output.stdout), text(&output.stderr))
 }
 
-/// Relays of the network.
+/// The number of relays in the network.
 const RELAYS: usize = 3;
 
-/// Runs the network for a period, its files in this directory; what it prints, and its log.
+/// Runs the network for a period with its files in this directory; returns its output and its log.
 fn run(out: &Path) -> (Value, String) {
     let relays = RELAYS.to_string();
-    // A process that does not run for two seconds misses less than half of five.
+    // A process that is stopped for two seconds misses less than half of five.
     let args = ["demo", "--network", "--once", "--json", "--relays", &relays, "--duration", "5"];
     let files = ["--period-secs", "60", "--out", out.to_str().expect("a path")];
     let (code, json, log) = ff_bwauth(&[&args[..], &files].concat());
@@ -28,14 +28,14 @@ fn run(out: &Path) -> (Value, String) {
     (serde_json::from_str(&json).expect("one JSON object"), log)
 }
 
-/// Each relay's estimate by each coordinator, as a part of its limit.
+/// Each relay's estimates by both coordinators, as fractions of its limit.
 fn shares(json: &Value, log: &str) -> Vec<f64> {
     let relays = json["relays"].as_array().expect("relays");
     assert_eq!(relays.len(), 2 * RELAYS, "{json}");
     let share = |relay: &Value| {
         let name = relay["nickname"].as_str().expect("a nickname");
         let number: f64 = name.trim_start_matches("demo").parse().expect("a number");
-        // On a busy machine the verdict may be another one.
+        // On a busy machine the verdict may differ.
         let is_measured = MEASURED.iter().any(|verdict| relay["verdict"] == *verdict);
         assert!(is_measured, "{relay}\n{log}");
         relay["estimate_bytes_per_sec"].as_f64().expect("an estimate") / (number * 500_000.0)
@@ -48,7 +48,7 @@ fn every_relay_has_its_capacity_from_both_coordinators_whose_schedules_are_the_s
     let dir = tempfile::tempdir().expect("a directory");
     let (json, log) = run(dir.path());
     for share in shares(&json, &log) {
-        // How much less than its limit it may be is a figure.
+        // How much less than its limit it is depends on the machine.
         assert!(share > 0.0 && share < 1.06, "{share}: {json}\n{log}");
     }
     let status = json["status"].as_array().expect("two coordinators");
@@ -83,9 +83,9 @@ fn every_relay_of_a_network_is_measured_at_its_limit() {
     assert!(least >= 0.85 && most < 1.06, "{json}\n{log}");
 }
 
-/// Verdicts of relays that were measured to the end; the first one is published. Of those that are
-/// too fast for the first guess one stays, if its turn is so late in the period that no slot is
-/// left for the repetition.
+/// Verdicts of complete measurements; the first one is published. A relay that is too fast for its
+/// first guess keeps one of the others if its slot is so late in the period that none is left for
+/// the repetition.
 const MEASURED: [&str; 5] =
     ["conclusive", "measurer_limited", "path_limited", "unsettled", "needs_more_capacity"];
 
@@ -94,7 +94,7 @@ fn digest(status: &Value) -> Option<String> {
     status["period"]["schedule_digest"].as_str().map(str::to_owned)
 }
 
-/// How many relays a file votes on, in which `v3bw check` finds nothing wrong.
+/// The number of relays with votes in a file, in which `v3bw check` must find nothing wrong.
 fn votes(file: &Path) -> usize {
     let (code, text, log) = ff_bwauth(&["v3bw", "check", file.to_str().expect("a path")]);
     assert_eq!(code, Some(0), "{text}{log}");

@@ -1,5 +1,5 @@
-//! The files ff-bwauth writes, read back: the bandwidth file by a reader after tor's and by stem,
-//! the results file by `serde_json`, the report by looking for markup that must not be there.
+//! The files that ff-bwauth writes, read back: the bandwidth file by a reader that follows tor's
+//! and by stem, the results file by `serde_json`, the report by a search for forbidden markup.
 //!
 //! `FF_TEST_STEM=1` also runs `check_v3bw.py`, which needs Debian's `python3-stem`.
 //! `FF_TEST_SEED=n` repeats the random tests with the seed that a failed run has printed.
@@ -66,12 +66,12 @@ fn failed(relay: u8) -> Outcome {
     }
 }
 
-/// The file of these outcomes by [`publication`], in a network of so many relays.
+/// The file of these outcomes by [`publication`], in a network with this number of relays.
 fn file(outcomes: &[Outcome], consensus_relays: u64) -> Result<BandwidthFile, InvalidFile> {
     BandwidthFile::from_outcomes(outcomes, &publication(consensus_relays))
 }
 
-/// The text of a file of these outcomes, in a network of so many relays.
+/// The text of a file of these outcomes, in a network with this number of relays.
 fn file_text(outcomes: &[Outcome], consensus: u64) -> Result<String, InvalidFile> {
     Ok(file(outcomes, consensus)?.to_string())
 }
@@ -99,7 +99,7 @@ fn authorities_vote_with_a_published_file() -> TestResult {
     let read = read(&fs::read_to_string(&link)?, NOW)?;
     let votes = [(node_id(1), 13_500), (node_id(2), 26_000), (node_id(3), 113_500)];
     assert_eq!(read.votes, votes.into());
-    // The measurements were over a minute before the file was made; the hour is all it says.
+    // The measurements ended a minute before the file was made; the file contains only the hour.
     assert_eq!(read.timestamp, HOUR);
     for (key, value) in [
         ("version", "1.5.0"),
@@ -156,7 +156,7 @@ fn a_relay_line_says_how_it_was_measured() -> TestResult {
 
 #[test]
 fn a_file_says_nothing_of_clients_and_no_time_but_hours() -> TestResult {
-    // Between them they would tell when a relay was measured, and what it carried then.
+    // Together they would reveal when a relay was measured, and its traffic at that time.
     let text = file_text(&[outcome(1, 100)], 0)?;
     let lower = text.to_lowercase();
     for secret in ["background", "ff_started", "1000000", "1000900"] {
@@ -179,7 +179,7 @@ fn only_the_bandwidth_file_may_be_read_by_others() -> TestResult {
         Ok(fs::metadata(path)?.permissions().mode() & 0o777)
     };
     assert_eq!(mode(&results::write(dir.path(), &outcome(1, 100))?)?, 0o600);
-    // As far as the umask allows.
+    // As the umask allows.
     assert_eq!(
         mode(&Shelf::open(dir.path())?.place(&file(&[outcome(1, 100)], 1)?)?)? & 0o700,
         0o600
@@ -445,7 +445,7 @@ fn stem_reads_the_file_too() -> TestResult {
     Ok(())
 }
 
-/// Runs the script if it is asked for.
+/// Runs the script if the environment requests it.
 fn run_stem(path: &Path) -> TestResult {
     if std::env::var_os("FF_TEST_STEM").is_none_or(|value| value != "1") {
         return Ok(());
@@ -462,7 +462,7 @@ fn a_results_file_holds_all_facts() -> TestResult {
     let dir = tempfile::tempdir()?;
     let path = results::write(dir.path(), &outcome(1, 100))?;
     assert_eq!(path, dir.path().join("results-2026-11-20-09-28-30.jsonl"));
-    // Another relay measured from the same second on: nothing is lost.
+    // Another relay measured from the same second: no result is lost.
     let second = results::write(dir.path(), &failed(2))?;
     assert_eq!(second, dir.path().join("results-2026-11-20-09-28-30-2.jsonl"));
 
@@ -525,7 +525,7 @@ fn a_dispute_stands_in_the_results_and_in_the_json_with_both_numbers() -> TestRe
     Ok(())
 }
 
-/// The JSON values of a file of lines, each of which must have its end.
+/// The JSON values of a file of lines, each of which must be terminated.
 fn parse_lines(bytes: &[u8]) -> Result<Vec<serde_json::Value>, Box<dyn Error>> {
     let text = std::str::from_utf8(bytes)?.strip_suffix('\n').ok_or("last line is cut off")?;
     text.split('\n').map(|line| Ok(serde_json::from_str(line)?)).collect()
@@ -552,7 +552,7 @@ fn a_report_shows_the_chart_or_says_why_not() {
 fn a_report_has_dark_colours_for_everything_that_it_draws() {
     let mut shown = outcome(1, 100);
     shown.limit = Some(BytesPerSec::from_mbit(90));
-    // The relay reports more background than is counted.
+    // The relay reports more background than counts.
     for second in &mut shown.seconds {
         second.background_sent_bytes *= 9;
         second.background_received_bytes *= 9;
@@ -589,7 +589,7 @@ fn a_report_contains_no_markup_of_a_peer_and_loads_nothing() {
     }
 }
 
-/// A runner whose seed is printed, and taken from `FF_TEST_SEED` if that is set.
+/// A runner with a printed seed, which is `FF_TEST_SEED` if that is set.
 fn seeded_runner() -> TestRunner {
     let given = std::env::var("FF_TEST_SEED").ok().and_then(|seed| seed.parse().ok());
     let seed = given.unwrap_or_else(rand::random);

@@ -1,4 +1,4 @@
-//! What is published, when it is refused, and what of it is left on the disk.
+//! Publication: the content of files, refusals, and what is left on the disk.
 
 mod limits;
 mod lines;
@@ -14,7 +14,7 @@ use ff_proto::units::BytesPerSec;
 
 use crate::samples::{DAY, NOW, outcome, publication};
 
-/// A conclusive outcome of relay number `relay`, so many hours ago, of `mbit` in all.
+/// A conclusive outcome of relay number `relay`, this number of hours ago, of `mbit` Mbit/s in all.
 fn measured(relay: u8, hours_ago: u64, mbit: u64) -> Outcome {
     let mut outcome = outcome(relay, mbit);
     for second in &mut outcome.seconds {
@@ -43,7 +43,7 @@ fn network(relays: u8) -> Publication {
 /// The weights that authorities find in a file, by the first byte of the fingerprints.
 fn votes(text: &str) -> Vec<(u8, u64)> {
     let reading = Reading::of(text.as_bytes(), NOW);
-    // Only what tor before 0.3.5 does not read: lines of more than 510 characters.
+    // Only what tor before 0.3.5 cannot read: lines of more than 510 characters.
     let is_length = |finding: &FileFinding| finding.text.contains("510 characters");
     assert!(reading.findings.iter().all(is_length), "{:?}", reading.findings);
     let voted = reading.lines.iter().filter(|line| line.votes);

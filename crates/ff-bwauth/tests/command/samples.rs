@@ -1,4 +1,4 @@
-//! Outcomes to write files of.
+//! Sample outcomes for files.
 
 use ff_plan::outcome::{
     CellCounts, CpuSeconds, Method, Outcome, RoundTrip, SocketCounts, TargetInfo,
@@ -13,8 +13,8 @@ pub(crate) const NOW: u64 = 1_795_167_000;
 /// A day.
 pub(crate) const DAY: u64 = 24 * 60 * 60;
 
-/// A conclusive measurement of relay number `relay`, over since a minute: 30 seconds of
-/// `mbit` + 8 Mbit/s of background.
+/// A conclusive measurement of relay number `relay` that ended a minute ago: 30 seconds of `mbit` +
+/// 8 Mbit/s of background.
 pub(crate) fn outcome(relay: u8, mbit: u64) -> Outcome {
     let second = SecondSample {
         measurement_bytes: mbit * 125_000,
@@ -60,7 +60,7 @@ pub(crate) fn outcome(relay: u8, mbit: u64) -> Outcome {
     }
 }
 
-/// A publication now, of results of the last day, in a network of so many relays.
+/// A publication now, of results of the last day, in a network with this number of relays.
 pub(crate) fn publication(consensus_relays: u64) -> Publication {
     Publication {
         now_unix_secs: NOW,

@@ -1,4 +1,4 @@
-//! `ff-bwauth schedule`, as its users run it.
+//! `ff-bwauth schedule` as a command.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
@@ -11,9 +11,9 @@ use base64ct::{Base64Unpadded, Encoding};
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// The seed of the consensus' day with a secret of 32 fives.
+/// The seed of the consensus's day with a secret of 32 fives.
 const SEED: &str = "9e8e96e6aa7eee022d43d1aaf0454a3c0c2960334d7db47c4d262d333a0ca055";
-/// Relays of the consensus.
+/// The number of relays in the consensus.
 const RELAYS: u32 = 200;
 
 /// A consensus with relays of 1 to 200 Mbit/s, two on each address; the last has not been measured.
@@ -38,7 +38,7 @@ fn consensus() -> String {
     text + "directory-footer\n"
 }
 
-/// Runs it beside these files.
+/// Runs the command in the directory of these files.
 fn run(dir: &Path, args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_ff-bwauth"))
         .arg("schedule")
@@ -55,7 +55,7 @@ fn dir() -> TempDir {
     dir
 }
 
-/// What it prints with `--json`.
+/// Its output with `--json`.
 fn json(dir: &Path, args: &[&str]) -> Value {
     let output = run(dir, &[&["--consensus", "consensus", "--json"], args].concat());
     let errors = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -63,7 +63,7 @@ fn json(dir: &Path, args: &[&str]) -> Value {
     serde_json::from_slice(&output.stdout).expect("one JSON object")
 }
 
-/// A number.
+/// A whole number.
 fn number(value: &Value) -> u64 {
     value.as_u64().unwrap_or_else(|| panic!("{value} is not a number"))
 }
@@ -89,8 +89,7 @@ fn every_relay_is_measured_once_by_each_coordinator_and_hosts_at_once() {
         assert_eq!(host_slot, slot, "the host of {name} is measured at once");
         let shares = row["measurers"].as_array().expect("shares");
         let sum: u64 = shares.iter().map(|share| number(&share["rate_bytes_per_sec"])).sum();
-        // The one that was not measured has the guess for new ones: that of the 150th of the
-        // others.
+        // The unmeasured relay has the guess for new ones: that of the 150th of the others.
         let rank = if index + 1 == RELAYS { 149 } else { index };
         let due = (u64::from(rank) + 1) * 125_000 * 1_968_750 / 1_000_000;
         assert!(sum.abs_diff(due) <= 1, "{name} has {sum} of {due}");
@@ -118,7 +117,7 @@ fn greedy_is_as_fast_as_it_goes_and_who_is_too_fast_is_named() {
     assert_eq!(number(&all["slots"]), 4);
     assert_eq!((&all["too_fast"], &all["no_room"]), (&Value::Array(vec![]), &Value::Array(vec![])));
     let few = json(dir.path(), &["--greedy", "--measurers", "300Mbit"]);
-    // Whoever has more than 152 Mbit/s, but for the one that is not measured.
+    // The relays with more than 152 Mbit/s, except the unmeasured one.
     let too_fast = few["too_fast"].as_array().expect("relays");
     assert_eq!(too_fast.len(), 47);
     for relay in too_fast {
@@ -155,7 +154,7 @@ fn greedy_is_as_fast_as_it_goes_and_who_is_too_fast_is_named() {
 fn families_come_from_microdescriptors_that_the_consensus_names() {
     let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("../ff-dir/tests/data");
     let seed = "07".repeat(32);
-    // What one family needs at once.
+    // The needs of one family measured together.
     let args =
         ["--consensus", "microdesc-consensus", "--seed", &seed, "--json", "--measurers", "9Gbit"];
     let with = run(&data, &[&args[..], &["--microdescriptors", "microdescriptors"]].concat());

@@ -1,8 +1,7 @@
-//! The store of a coordinator: what goes in comes out, even if the process is killed or the
+//! A coordinator's store: data are read as they were written, even if the process is killed or the
 //! disk fails.
 //!
-//! `FF_TEST_PYTHON` names a Python with `duckdb` in it, which then reads what is exported;
-//! `.ci/test` sets it.
+//! `FF_TEST_PYTHON` names a Python with `duckdb`, which then reads the exports; `.ci/test` sets it.
 
 mod damage;
 mod exports;
@@ -20,10 +19,10 @@ use tempfile::TempDir;
 
 use crate::samples::{NOW, outcome};
 
-/// The coordinator whose store it is.
+/// The coordinator that owns the store.
 const COORDINATOR: [u8; 32] = [7; 32];
 
-/// A store in a directory of its own.
+/// A store in its own temporary directory.
 struct Temporary {
     /// The directory.
     dir: TempDir,
@@ -39,12 +38,12 @@ impl Temporary {
         Self { dir, store }
     }
 
-    /// Where it is.
+    /// The path of the store.
     fn path(&self) -> PathBuf {
         self.dir.path().join("store.sqlite")
     }
 
-    /// Begins and finishes an attempt with this outcome; returns its name.
+    /// Begins and finishes an attempt with this outcome; returns its id.
     fn put(&mut self, outcome: &Outcome) -> AttemptId {
         let id = self.store.begin_attempt(&begin(outcome)).expect("begun");
         self.store.finish_attempt(id, outcome, outcome.started_unix_secs + 60).expect("finished");
@@ -52,7 +51,7 @@ impl Temporary {
     }
 }
 
-/// What an outcome began with.
+/// The data with which an outcome's attempt began.
 pub(crate) fn begin(outcome: &Outcome) -> Begin {
     Begin {
         fingerprint: outcome.target.rsa_fingerprint.unwrap_or([0xEE; 20]),
@@ -73,7 +72,7 @@ pub(crate) fn begin(outcome: &Outcome) -> Begin {
     }
 }
 
-/// What is begun with relay number `relay`.
+/// The data with which an attempt on relay number `relay` begins.
 fn begin_relay(relay: u8) -> Begin {
     begin(&outcome(relay, 100))
 }

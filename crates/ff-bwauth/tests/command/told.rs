@@ -1,6 +1,6 @@
-//! What others read of an outcome, byte for byte: results files, `--json` and exports.
+//! The outputs of an outcome, byte for byte: results files, `--json` and exports.
 //!
-//! `FF_TEST_WRITE=1` writes `tests/data/outcomes` anew.
+//! `FF_TEST_WRITE=1` rewrites `tests/data/outcomes`.
 
 use std::fs;
 use std::path::Path;
@@ -17,7 +17,7 @@ use ff_store::{Format, Store, What};
 use crate::samples::outcome;
 use crate::store::begin;
 
-/// One that is conclusive, with all there can be.
+/// A conclusive outcome with all optional parts.
 fn conclusive() -> Outcome {
     let path = PathRow {
         measurer_id: Ed25519Id([3; 32]),
@@ -37,7 +37,7 @@ fn conclusive() -> Outcome {
     }
 }
 
-/// One that failed by a dispute.
+/// An outcome that failed by a dispute.
 fn disputed() -> Outcome {
     let failure = Failure {
         kind: FailureKind::CountsDisagree,
@@ -66,7 +66,7 @@ fn disputed() -> Outcome {
     }
 }
 
-/// One by cells in transit.
+/// An outcome by cells in transit.
 fn transit() -> Outcome {
     let second = SecondSample { measurement_bytes: 5_140_000, ..SecondSample::default() };
     Outcome {
@@ -80,7 +80,7 @@ fn transit() -> Outcome {
     }
 }
 
-/// Fails unless this is what the file has.
+/// Fails unless the file has these bytes.
 fn check(name: &str, bytes: &[u8]) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/outcomes").join(name);
     if std::env::var_os("FF_TEST_WRITE").is_some() {
@@ -94,7 +94,7 @@ fn check(name: &str, bytes: &[u8]) {
     assert_eq!(found.len(), expected.len(), "{name}");
 }
 
-/// The three, by name.
+/// The three outcomes with their names.
 fn all() -> [(&'static str, Outcome); 3] {
     [("conclusive", conclusive()), ("disputed", disputed()), ("transit", transit())]
 }

@@ -1,4 +1,4 @@
-//! `ff-bwauth v3bw`, on real files, and beside stem's reader.
+//! `ff-bwauth v3bw` on real files, compared with stem's reader.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,8 +14,7 @@ use ff_proto::units::{BytesPerSec, Ratio};
 use ff_store::{Begin, Kind, Period, Store, ToPlan};
 use serde_json::Value;
 
-/// The real files: each with its time, its version, and how many relays it has and may be voted
-/// for.
+/// The real files: time, version, number of relays, and number of votes.
 const FILES: [(&str, u64, Option<&str>, usize, usize); 4] = [
     ("torflow-1.0.v3bw", 1_547_487_689, None, 94, 94),
     ("sbws-1.1.0.v3bw", 1_555_882_497, Some("1.4.0"), 6, 6),
@@ -23,7 +22,7 @@ const FILES: [(&str, u64, Option<&str>, usize, usize); 4] = [
     ("sbws-under-minimum.v3bw", 1_553_519_123, Some("1.2.0"), 15, 0),
 ];
 
-/// Where a test's file is.
+/// The path of a test's file.
 fn path(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data").join(name)
 }
@@ -51,7 +50,7 @@ fn real_files_are_read_as_stem_reads_them() {
     }
 }
 
-/// Fails unless stem finds the same relays with the same weights.
+/// Fails unless stem reads the same relays with the same weights.
 fn compare_with_stem(name: &str, reading: &Reading, path: &Path) {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/read_v3bw.py");
     let output = Command::new("/usr/bin/python3").arg(script).arg(path).output().expect("python");
@@ -138,7 +137,7 @@ fn diff_says_what_authorities_would_vote_for_otherwise() {
     assert_eq!(output.status.code(), Some(1));
 }
 
-/// A network of relays 1 to 5 with results, in a directory of its own.
+/// A network of relays 1 to 5 with results, in its own directory.
 struct Lab(tempfile::TempDir);
 
 impl Lab {
@@ -173,12 +172,12 @@ impl Lab {
         lab
     }
 
-    /// A path in it.
+    /// A path in the directory.
     fn path(&self, name: &str) -> PathBuf {
         self.0.path().join(name)
     }
 
-    /// Writes a result of so many bytes in each of ten seconds.
+    /// Writes a result of this number of bytes in each of ten seconds.
     fn measure(&self, relay: u8, bytes: u64) {
         let second = SecondSample { measurement_bytes: bytes, ..SecondSample::default() };
         let outcome = Outcome {
@@ -215,7 +214,7 @@ impl Lab {
         self.store(outcome);
     }
 
-    /// Puts the same into its store.
+    /// Adds the outcome to the store.
     fn store(&self, outcome: Outcome) {
         let mut store = Store::open(&self.path("store"), [7; 32]).expect("a store");
         let begin = Begin {
@@ -233,7 +232,7 @@ impl Lab {
         store.finish_attempt(id, &outcome, outcome.started_unix_secs + 11).expect("finished");
     }
 
-    /// The text of a file that is made of its store.
+    /// The text of a file made from the store.
     fn of_store(&self, out: &str) -> String {
         let args = self.args(Self::VALID_AFTER + 1800, &[]);
         let path = |name: &str| self.path(name).display().to_string();
@@ -251,7 +250,7 @@ impl Lab {
         fs::read_to_string(self.path(out).join("latest.v3bw")).expect("a file")
     }
 
-    /// The command that writes its file at a time, with more options.
+    /// The arguments for writing the file at this time, with more options.
     fn args(&self, now: u64, more: &[&str]) -> Vec<String> {
         let path = |name| self.path(name).display().to_string();
         let mut args = ["write", "--results", &path("results"), "--consensus", &path("consensus")]
@@ -265,13 +264,13 @@ impl Lab {
         args
     }
 
-    /// Runs it.
+    /// Runs the command.
     fn write(&self, now: u64, more: &[&str]) -> Output {
         let args = self.args(now, more);
         run(&args.iter().map(String::as_str).collect::<Vec<_>>())
     }
 
-    /// The file that authorities find.
+    /// The file that authorities read.
     fn latest(&self) -> Option<String> {
         fs::read_to_string(self.path("out/latest.v3bw")).ok()
     }
@@ -333,7 +332,7 @@ fn the_file_of_a_store_is_that_of_its_results_with_the_groups_of_its_schedule() 
     let lab = Lab::new();
     assert_eq!(lab.write(Lab::VALID_AFTER + 1800, &[]).status.code(), Some(0));
     assert_eq!(Some(lab.of_store("stored")), lab.latest());
-    // Relays 1 and 2 were measured at once, by what the schedule has found.
+    // Relays 1 and 2 were measured together, because the schedule grouped them.
     let mut store = Store::open(&lab.path("store"), [7; 32]).expect("a store");
     let row = |relay: u8, group| ToPlan {
         fingerprint: [relay; 20],
@@ -404,7 +403,7 @@ fn a_disk_that_is_full_is_one_error_and_the_file_before_stays() {
     let now = Lab::VALID_AFTER + 1800;
     assert_eq!(lab.write(now, &[]).status.code(), Some(0));
     let (before, listed) = (lab.latest(), fs::read_dir(lab.path("out")).expect("it").count());
-    // No file may have more than two blocks of 512 bytes, and to try is an error instead of a
+    // A file may have at most two blocks of 512 bytes, and exceeding them is an error instead of a
     // signal.
     let mut shell = Command::new("/bin/sh");
     shell.args([

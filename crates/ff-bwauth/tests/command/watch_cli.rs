@@ -1,4 +1,4 @@
-//! `ff-bwauth status`, `explain` and `doctor`, as operators run them.
+//! `ff-bwauth status`, `explain` and `doctor` as commands.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -21,12 +21,12 @@ use tokio::sync::watch;
 
 use crate::samples::outcome;
 
-/// The time.
+/// The present time, in seconds since 1970.
 fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_secs()
 }
 
-/// The consensus of an hour ago, with relays 1 to `relays` whose fingerprints are their numbers.
+/// A consensus of an hour ago with relays 1 to `relays`, whose fingerprints are their numbers.
 fn consensus(relays: u32) -> String {
     let valid_after =
         Utc::from_unix_secs(now() - 3600).expect("a time").to_string().replace('T', " ");
@@ -56,7 +56,7 @@ fn fingerprint(number: u32) -> [u8; 20] {
     }
 }
 
-/// Descriptors of these relays, of which each allows 16 Mbit/s.
+/// Descriptors of these relays, each of which allows 16 Mbit/s.
 fn descriptors(relays: u32, filler: &str) -> String {
     let mut text = String::new();
     for number in 1..=relays {
@@ -71,7 +71,7 @@ fn descriptors(relays: u32, filler: &str) -> String {
     text
 }
 
-/// A coordinator's files: two relays measured, one without FlashFlow.
+/// A coordinator's files: two measured relays, and one without FlashFlow.
 fn coordinator(relays: u32, listen: &str, filler: &str) -> TempDir {
     let dir = tempfile::tempdir().expect("a directory");
     let at = |name: &str| dir.path().join(name);
@@ -138,8 +138,7 @@ fn err(output: &Output) -> String {
     String::from_utf8(output.stderr.clone()).expect("text")
 }
 
-/// A port that nobody listens on, at an address of loopback that only the test with this number of
-/// this process has.
+/// A port without a listener, at a loopback address that only this test of this process uses.
 fn free(test: u8) -> String {
     let [.., high, low] = std::process::id().to_be_bytes();
     format!("127.{}.{high}.{low}:9231", 100 + test)
@@ -172,7 +171,7 @@ async fn status_of_a_coordinator_that_runs_says_what_is_wrong() {
     let mut status = Status {
         version: "0.1.0".to_owned(),
         coordinator: "x".to_owned(),
-        // It does not come to be silent for too long while the command starts.
+        // So that it does not count as silent while the command starts.
         now_unix_secs: now() + 3600,
         started_unix_secs: now(),
         network: NetworkStatus {
@@ -219,7 +218,7 @@ async fn status_of_a_coordinator_that_runs_says_what_is_wrong() {
         (&false.into(), &"consensus".into())
     );
     assert_eq!(json["status"]["finished"], 2);
-    // Another coordinator's page is at the port that the config names.
+    // Another coordinator's page is at the configured port.
     let output = run(&["doctor"]).await;
     assert!(out(&output).contains("another coordinator answers"), "{}", out(&output));
 }
@@ -336,7 +335,7 @@ fn the_doctor_finds_what_was_broken_and_says_what_to_do() {
     for about in ["key", "secret", "store", "port of the page", "consensus"] {
         assert_eq!(of(about)["level"], "ok", "{}", of(about));
     }
-    // Nobody is at the measurer's port.
+    // Nothing listens on the measurer's port.
     assert_eq!((of("measurer m1")["level"].as_str(), output.status.code()), (Some("bad"), Some(1)));
     for finding in &findings {
         let advice = finding["advice"].as_str().expect("a text");
@@ -383,7 +382,7 @@ fn a_sound_store_is_not_moved_aside() {
 #[test]
 #[ignore = "prints how long it takes with ten thousand relays; run it with --release when reading has changed"]
 fn explain_is_quick_with_ten_thousand_relays() {
-    // As long as descriptors are: keys, policies and a family of thirty.
+    // The length of real descriptors: keys, policies and a family of thirty.
     let key = format!(
         "onion-key\n-----BEGIN RSA PUBLIC KEY-----\n{}-----END RSA PUBLIC KEY-----\n",
         "A".repeat(63).as_str().to_owned() + "\n"

@@ -1,25 +1,24 @@
-//! Which relays have most congestion, as the lines tell that a run put it down to them
-//! ([`crate::congestion`]).
+//! The most congested relays, by the congestion in the lines ([`crate::congestion`]).
 
 use ff_report::stats;
 use serde::Serialize;
 
 use crate::read::Circuits;
 
-/// Relays with fewer circuits are left out: by four of five round trips each a relay has all values
-/// that count.
+/// Relays with fewer circuits are left out. With four circuits of five round trips a relay has all
+/// values that count.
 const LEAST: u64 = 4;
-/// How many relays are named.
+/// The number of relays that are named.
 const MOST: usize = 10;
 
 /// Congestion by relay.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Congested {
-    /// Relays with enough circuits; those of each host count apart.
+    /// The number of relays with enough circuits; a relay counts once for each host.
     pub relays: u64,
     /// The median of their delays.
     pub median_ms: f64,
-    /// Those with most of it, most first.
+    /// The most congested relays, the most congested first.
     pub most: Vec<CongestedRelay>,
 }
 
@@ -30,15 +29,15 @@ pub struct CongestedRelay {
     pub id: String,
     /// The host that measured it.
     pub host: String,
-    /// Its delay in the mean over its circuits, of what each left it with: what round trips took
-    /// longer than the fastest ones, this relay's part of it, and the same part of 20 ms.
+    /// Its mean delay over its circuits, in ms, after each circuit: its part of the delay of round
+    /// trips over the fastest one and of 20 ms ([`crate::congestion`]).
     pub delay_ms: f64,
-    /// How many of these it was in.
+    /// The number of these circuits.
     pub circuits: u64,
 }
 
 impl Congested {
-    /// By the lines that were read; none if they do not tell.
+    /// From circuits; none if their lines have no congestion.
     #[must_use]
     pub fn of(circuits: &Circuits) -> Option<Self> {
         let name = |all: &[String], place: u32| all.get(place as usize).cloned();
@@ -92,7 +91,7 @@ mod tests {
         assert!(first.delay_ms > 2.0 * found.most[1].delay_ms, "{found:?}");
         assert!(found.most.is_sorted_by(|one, other| one.delay_ms >= other.delay_ms));
         assert_eq!(Congested::of(&Circuits::default()), None);
-        // Of an even number it lies between the two in the middle.
+        // Of an even number it is the mean of the two in the middle.
         circuits.congestion.retain(|(_, relay), _| circuits.relays[*relay as usize] != "E");
         let found = Congested::of(&circuits).expect("relays");
         let middle = found.most[1].delay_ms.midpoint(found.most[2].delay_ms);

@@ -1,4 +1,4 @@
-//! Figures 2 to 5 of NavigaTor with our circuits, and a figure that belongs to its table 5.
+//! Figures 2 to 5 of NavigaTor for our circuits, and a figure for its table 5.
 
 use ff_report::figure::{Axis, Figure, distribution};
 use ff_report::stats;
@@ -9,12 +9,12 @@ use crate::fit::gev::Gev;
 use crate::read::{Circuits, Seen};
 use crate::replay::Measure;
 
-/// About how many points a cloud has.
+/// The approximate number of points in a scatter plot.
 const POINTS: usize = 1500;
-/// Parts of a drawn curve.
+/// The number of segments of a curve.
 const PARTS: u32 = 200;
 
-/// The figures for which there are values.
+/// The figures that have values.
 #[must_use]
 pub fn figures(circuits: &Circuits, report: &Report) -> Vec<Figure> {
     let is_whole = |seen: &&Seen| seen.build_ms.is_some() && seen.hops == Some(report.hops);
@@ -47,7 +47,7 @@ fn label(measure: Measure) -> &'static str {
     }
 }
 
-/// The distribution of a measure with the GEV distribution that was fitted to it.
+/// The distribution of a measure with the fitted GEV distribution.
 fn fitted(
     name: &'static str,
     measure: Measure,
@@ -70,12 +70,13 @@ fn fitted(
     Some(figure)
 }
 
-/// Times to first byte over a measure, a mark each; of many circuits evenly chosen ones.
+/// A scatter plot of times to first byte over a measure; a regular sample if there are many
+/// circuits.
 fn cloud(name: &'static str, measure: Measure, whole: &[&Seen]) -> Option<Figure> {
     let pairs: Vec<(f64, f64)> =
         whole.iter().filter_map(|seen| Some((measure.of(seen)?, seen.ttfb_ms?))).collect();
     let every = pairs.len().div_ceil(POINTS).max(1);
-    // A point that is not finite stands between two others, so no line joins them.
+    // A point that is not finite separates marks, so that no line joins them.
     let marks = pairs.into_iter().step_by(every).flat_map(|pair| [pair, (f64::NAN, f64::NAN)]);
     let marks: Vec<(f64, f64)> = marks.collect();
     let title = format!("Time to first byte over {} (NavigaTor, Fig. 3)", label(measure));
@@ -84,8 +85,8 @@ fn cloud(name: &'static str, measure: Measure, whole: &[&Seen]) -> Option<Figure
     (!marks.is_empty()).then(|| figure.with_marks("circuits", marks))
 }
 
-/// The distributions of what each selection by build time or round trip accepts, to compare with
-/// those of all circuits.
+/// The distributions of the circuits accepted by each selection by build time or round trip, and of
+/// all circuits.
 fn by_selection(
     name: &'static str,
     title: &str,
@@ -99,7 +100,7 @@ fn by_selection(
         let is_drawn = ["all", "build", "rtt"].iter().any(|kind| selection.name.starts_with(kind));
         let points = of(selection);
         if is_drawn && !selection.name.starts_with("build_rtt") && !points.is_empty() {
-            // The last few reach far out.
+            // The few largest values are cut off.
             let end =
                 points.iter().find(|(_, part)| *part >= 0.98).map_or(0.0, |(value, _)| *value);
             most = most.max(end);

@@ -1,9 +1,9 @@
-//! The numbers that NavigaTor prints, for comparison with ours. No computation uses them.
+//! The numbers printed by NavigaTor, for comparison. No computation uses them.
 
-/// A row of ours and what the paper has for it.
+/// The paper's numbers for a selection.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Printed {
-    /// The selection's name here.
+    /// The selection's name in results.
     pub selection: &'static str,
     /// Table 1: average median time to first byte, in ms.
     pub ttfb_median_ms: Option<f64>,
@@ -19,7 +19,7 @@ pub struct Printed {
     pub latency_ms: Option<(f64, f64)>,
 }
 
-/// A selection of tables 1, 2, 3 and 5.
+/// A selection in tables 1, 2, 3 and 5.
 const fn row(
     selection: &'static str,
     ttfb: (f64, f64),
@@ -38,7 +38,7 @@ const fn row(
     }
 }
 
-/// A selection of table 5 alone.
+/// A selection in table 5 only.
 const fn latency(selection: &'static str, latency: (f64, f64)) -> Printed {
     Printed {
         selection,
@@ -51,7 +51,7 @@ const fn latency(selection: &'static str, latency: (f64, f64)) -> Printed {
     }
 }
 
-/// All of them. Table 4's rows come from another experiment, so they stand apart.
+/// All selections. Table 4 is separate because its rows come from another experiment.
 pub const PRINTED: [Printed; 7] = [
     row("all", (339.0, 617.0), 2.72, (0.842, 0.222), (352.0, 142.0)),
     row("build80", (309.0, 541.0), 3.24, (0.672, 0.232), (315.0, 128.0)),

@@ -6,44 +6,45 @@ use serde::Serialize;
 use crate::analysis::values;
 use crate::read::{Latency, Seen};
 
-/// What users get. Each is none where nothing was measured.
+/// The performance for users. A value is none if nothing was measured.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Performance {
-    /// Circuits.
+    /// The number of circuits.
     pub circuits: u64,
-    /// How many of them have a time to first byte.
+    /// The number of circuits with a time to first byte.
     pub ttfb_circuits: u64,
     /// Median time to first byte.
     pub ttfb_median_ms: Option<f64>,
-    /// Its 90th percentile.
+    /// 90th percentile of time to first byte.
     pub ttfb_p90_ms: Option<f64>,
-    /// How many of them have a throughput.
+    /// The number of circuits with a throughput.
     pub throughput_circuits: u64,
     /// Median throughput.
     pub throughput_median_mbit_per_sec: Option<f64>,
-    /// The 10th percentile of the throughput. NavigaTor calls it the 90th, since nine in ten
-    /// circuits are faster.
+    /// 10th percentile of throughput. NavigaTor calls it the 90th, because nine in ten circuits are
+    /// faster.
     pub throughput_p10_mbit_per_sec: Option<f64>,
-    /// Its 90th percentile.
+    /// 90th percentile of throughput.
     pub throughput_p90_mbit_per_sec: Option<f64>,
-    /// Circuits with at least ten times to first byte over their life.
+    /// The number of circuits with at least ten times to first byte over their life.
     pub latency_circuits: u64,
-    /// Of them, those whose times to first byte ended with one that failed.
+    /// The number of these whose times to first byte ended with a failed one.
     pub latency_cut_circuits: u64,
-    /// How many times to first byte one has in the median.
+    /// The median number of their times to first byte.
     pub latency_probes: Option<f64>,
-    /// How long these go on in the median, in seconds.
+    /// The median time from the first to the last of them, in seconds.
     pub latency_secs: Option<f64>,
-    /// The mean of their means.
+    /// The mean of the circuits' means, in ms.
     pub latency_mean_ms: Option<f64>,
-    /// The mean of their standard deviations: how much one circuit changes in its life.
+    /// The mean of the circuits' standard deviations, in ms: the variation within a circuit.
     pub latency_deviation_ms: Option<f64>,
-    /// The standard deviation of all their times to first byte: also how much circuits differ.
+    /// The standard deviation of all their times to first byte, in ms, which includes the variation
+    /// between circuits.
     pub latency_pooled_deviation_ms: Option<f64>,
 }
 
 impl Performance {
-    /// Of circuits.
+    /// Of these circuits.
     #[must_use]
     pub fn of(all: &[&Seen]) -> Self {
         let ttfb = stats::sorted(values(all, |seen| seen.ttfb_ms));
@@ -97,8 +98,7 @@ impl Performance {
     }
 }
 
-/// The standard deviation of all values of several series, each known by its mean and its
-/// deviation.
+/// The standard deviation of all values of several series, from each one's mean and deviation.
 fn pooled_deviation_ms(series: &[Latency]) -> Option<f64> {
     let count: f64 = series.iter().map(|one| f64::from(one.probes)).sum();
     let sum = |value: &dyn Fn(&Latency) -> f64| {

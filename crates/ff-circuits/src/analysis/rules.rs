@@ -1,21 +1,21 @@
-//! What each rule decides of each host's circuits, and why it decides nothing of some.
+//! Applies each rule to each host's circuits, and explains why some circuits are not decided.
 //!
-//! `all` is what selections are compared with, so it holds what they decide: at each host the
-//! circuits after its window, and no host whose window never fills.
+//! Selections are compared with `all`, which has exactly the circuits that they decide: at each
+//! host those after its window, and none of hosts whose window never fills.
 
 use super::{AnalysisOptions, Hosts, host_name};
 use crate::fit::estimator;
 use crate::read::{Circuits, Seen};
 use crate::replay::{self, Decisions, Measure, Rule, Timeout};
 
-/// The quantile of the congestion-aware scheme that is compared with the best of three (NavigaTor,
+/// The share of the congestion-aware scheme that is compared with the best of three (NavigaTor,
 /// section 7.6).
 const THIRD: f64 = 0.33;
 
-/// A rule with what it decides at each host.
+/// A rule with its decisions for each host.
 pub(super) type Decided = (Rule, Vec<Decisions>);
 
-/// The rules with what they decide; all circuits that any of them decides come first.
+/// The rules with their decisions; first all circuits that any of them decides.
 pub(super) fn decide(hosts: &Hosts<'_>, options: &AnalysisOptions) -> Vec<Decided> {
     let shares = shares(options);
     let mut rules = fastest(hosts, options, &shares);
@@ -29,7 +29,7 @@ pub(super) fn decide(hosts: &Hosts<'_>, options: &AnalysisOptions) -> Vec<Decide
     rules
 }
 
-/// The shares that are asked for, each once: those that results name alike are the same.
+/// The requested shares without duplicates: shares with the same name in results are the same.
 pub(super) fn shares(options: &AnalysisOptions) -> Vec<f64> {
     let mut found: Vec<f64> = Vec::new();
     for share in &options.shares {
@@ -40,18 +40,18 @@ pub(super) fn shares(options: &AnalysisOptions) -> Vec<f64> {
     found
 }
 
-/// Whether a share has the name of one of these.
+/// Whether one of these shares has the same name.
 fn is_among(share: f64, shares: &[f64]) -> bool {
     let name = |share| Rule::Fastest(Measure::Congestion, share).name();
     shares.iter().any(|other| name(*other) == name(share))
 }
 
-/// Those by one measure.
+/// The rules by one measure.
 fn fastest(hosts: &Hosts<'_>, options: &AnalysisOptions, asked: &[f64]) -> Vec<Decided> {
     let mut rules = Vec::new();
     for measure in Measure::ALL {
         let mut shares = asked.to_vec();
-        // The published third is for congestion alone.
+        // The paper has this share only for congestion.
         if measure == Measure::Congestion && !is_among(THIRD, asked) {
             shares.push(THIRD);
         }
@@ -68,7 +68,8 @@ fn fastest(hosts: &Hosts<'_>, options: &AnalysisOptions, asked: &[f64]) -> Vec<D
     rules
 }
 
-/// Adds build time and round trip together, and the round trip alone at the share that both accept (002, section 7.3).
+/// Adds the rule by build time and round trip together, and the rule by round trip alone for the
+/// share that both accept (002, section 7.3).
 fn combine(hosts: &Hosts<'_>, options: &AnalysisOptions, share: f64, rules: &mut Vec<Decided>) {
     let find = |measure| {
         let rule = Rule::Fastest(measure, share);
@@ -93,7 +94,7 @@ fn combine(hosts: &Hosts<'_>, options: &AnalysisOptions, share: f64, rules: &mut
     rules.push((rule, hosts.iter().map(of_host).collect()));
 }
 
-/// All circuits that any timeout decides; all there are if none does.
+/// All circuits that any timeout decides; all circuits if none does.
 fn base(hosts: &Hosts<'_>, rules: &[Decided]) -> Vec<Decisions> {
     let of_host = |(host, (_, all)): (usize, &(usize, Vec<&Seen>))| -> Vec<bool> {
         let decided = |place: usize| by_timeout(rules).any(|all| all[host][place].is_some());
@@ -110,14 +111,13 @@ fn by_timeout(rules: &[Decided]) -> impl Iterator<Item = &Vec<Decisions>> {
     rules.iter().filter(move |(rule, _)| is_timeout(rule)).map(|(_, decisions)| decisions)
 }
 
-/// The best of each three circuits of those that `all` holds: earlier ones would stand in no other
-/// selection.
+/// The best of each three circuits of those in `all`: earlier ones would be in no other selection.
 fn best_of_three(all: &[&Seen], base: &Decisions) -> Decisions {
     let mut decided = replay::best_of_three(&kept(all, base)).into_iter();
     base.iter().map(|is| is.and_then(|_| decided.next().flatten())).collect()
 }
 
-/// Why no timeout decides anything, if that is so.
+/// Why no timeout decides anything, if so.
 pub(super) fn not_decided(
     hosts: &Hosts<'_>,
     rules: &[Decided],
@@ -142,7 +142,7 @@ pub(super) fn not_decided(
     Some(format!("no selection decides: {why}"))
 }
 
-/// The hosts of whose circuits no timeout decides any, though it does of others'.
+/// The hosts with no circuit that a timeout decides, while other hosts have some.
 pub(super) fn undecided_hosts(
     circuits: &Circuits,
     hosts: &Hosts<'_>,
@@ -153,7 +153,7 @@ pub(super) fn undecided_hosts(
     left_out.map(|((host, _), _)| host_name(circuits, *host)).collect()
 }
 
-/// Whether any circuit that counts has what a rule decides by.
+/// Whether any analysed circuit has the value that a rule needs.
 pub(super) fn is_measured(rule: Rule, hosts: &Hosts<'_>) -> bool {
     let any = |measure: Measure| {
         let mut all = hosts.iter().flat_map(|(_, all)| all);
@@ -167,12 +167,12 @@ pub(super) fn is_measured(rule: Rule, hosts: &Hosts<'_>) -> bool {
     }
 }
 
-/// The share that is accepted over all hosts; none if nothing is decided.
+/// The accepted share over all hosts; none if nothing is decided.
 pub(super) fn overall(decisions: &[Decisions]) -> Option<f64> {
     replay::share(&decisions.iter().flatten().copied().collect())
 }
 
-/// The circuits that are accepted.
+/// The accepted circuits.
 pub(super) fn kept<'a>(all: &[&'a Seen], decisions: &Decisions) -> Vec<&'a Seen> {
     all.iter().zip(decisions).filter(|(_, is)| **is == Some(true)).map(|(seen, _)| *seen).collect()
 }
@@ -183,7 +183,7 @@ mod tests {
     use super::super::{Report, hosts};
     use super::*;
 
-    /// A host's circuits whose times rise and fall about this one.
+    /// A host's circuits whose times vary around this one.
     fn circuits(host: u32, count: u32, ms: f64) -> impl Iterator<Item = Seen> {
         let seen = move |number: u32| {
             let ms = ms + f64::from(number * 7_919 % 101);
@@ -201,7 +201,7 @@ mod tests {
         (0..count).map(seen)
     }
 
-    /// The circuits of hosts `a`, `b` and so on: how many, and how fast.
+    /// The circuits of hosts `a`, `b` and so on: numbers and times.
     fn of_hosts(all: &[(u32, f64)]) -> Circuits {
         let mut found = Circuits::default();
         found.relays = (0..13).map(|relay| format!("{relay:040X}")).collect();
@@ -212,7 +212,7 @@ mod tests {
         found
     }
 
-    /// Usual options.
+    /// The default options.
     fn options() -> AnalysisOptions {
         let timeout = Timeout::Percentile;
         AnalysisOptions {
@@ -250,7 +250,7 @@ mod tests {
                 "no selection was possible at these hosts, so `all` leaves them out too: b"
             )
         );
-        // Where no host decides, all of them are shown.
+        // If no host decides, all of them are shown.
         let report = Report::of(&of_hosts(&[(500, 100.0), (600, 1000.0)]), None, &options());
         assert_eq!((report.undecided_hosts.len(), find(&report, "all").hosts.len()), (0, 2));
     }
@@ -270,8 +270,8 @@ mod tests {
         assert!(few(&report), "{}", text(&report));
     }
 
-    /// OnionPerf measures no round trips. A circuit that its build time discards is not decided by
-    /// both.
+    /// OnionPerf measures no round trips. The rule by both measures does not decide a circuit that
+    /// its build time discards.
     #[test]
     fn what_was_not_measured_is_said_and_has_no_share() {
         let mut circuits = of_hosts(&[(2000, 100.0), (2000, 1000.0)]);
@@ -291,7 +291,7 @@ mod tests {
         }
         assert!(!text.contains("from fewer hosts"), "{text}");
         assert!(find(&report, "build80").accepted_share.is_some());
-        // Fewer than the window holds are measured, but not decided.
+        // Fewer are measured than the window has, so none is decided.
         circuits.all[0].rtt_ms = Some(1.0);
         let report = Report::of(&circuits, None, &options());
         assert!(!report.selections.iter().any(|one| one.name == "build_rtt80"));
@@ -331,7 +331,7 @@ mod tests {
         };
         let (size, many, best, _) = entropy(&circuits);
         assert!(size.is_some_and(|size| size > 300) && best.is_some(), "{size:?}");
-        // After the window three circuits have a congestion delay, of which one is taken.
+        // After the window three circuits have a congestion delay, one of which is accepted.
         for seen in circuits.all.iter_mut().skip(3) {
             seen.congestion_ms = None;
         }
@@ -371,7 +371,7 @@ mod tests {
             let options = AnalysisOptions { timeout, window, ..options() };
             Report::of(&circuits, None, &options).not_decided.unwrap_or_default()
         };
-        // The best of three decides without a window.
+        // The best of three needs no window.
         let few = of(600, Timeout::Percentile, 1000);
         assert!(
             few.contains("1000 circuits and there are 600") && few.contains("a shorter one"),

@@ -1,4 +1,4 @@
-//! What selections accept, what users get of it, and what it takes from anonymity.
+//! Selections: accepted circuits, the performance for users, and the cost in anonymity.
 
 use std::collections::BTreeMap;
 
@@ -23,19 +23,18 @@ use crate::replay::{Decisions, Measure, Rule};
 pub struct Selection {
     /// Its name: `all`, `rtt80`, `build_rtt80`, `congestion_best_of_3`.
     pub name: String,
-    /// The share that it was to accept; none where it does not say.
+    /// The share to accept; none if the rule has none.
     pub asked_share: Option<f64>,
-    /// The share that it has accepted of what it decided; none if no circuit has the measure that
-    /// it decides by, and then the rest is not known either.
+    /// The accepted share of the decided circuits. None if no circuit has the measure that it
+    /// needs; then the other values are unknown too.
     pub accepted_share: Option<f64>,
-    /// What users get: means over hosts.
+    /// The performance for users: means over hosts.
     pub performance: Performance,
-    /// What users get at each host that has circuits for it.
+    /// The performance at each host with circuits.
     pub hosts: BTreeMap<String, Performance>,
-    /// How much anonymity it costs; none without an accepted share.
+    /// The cost in anonymity; none without an accepted share.
     pub anonymity: Option<Anonymity>,
-    /// What it has decided of each host's circuits that count, in the order in which they were
-    /// read.
+    /// The decisions on each host's analysed circuits, in the order in which they were read.
     #[serde(skip)]
     pub decisions: Vec<Decisions>,
     /// The distribution of times to first byte in ms, for figures.
@@ -49,21 +48,22 @@ pub struct Selection {
     pub latency: Vec<(f64, f64)>,
 }
 
-/// Four ways to say what a selection takes from anonymity.
+/// Four measures of a selection's cost in anonymity.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Anonymity {
     /// The published measures.
     pub published: Published,
-    /// The published measures if as many circuits are accepted at random.
+    /// The published measures if as many circuits are chosen at random.
     pub at_random: Published,
-    /// Measures of equally many circuits of each selection; none of one that has too few.
+    /// Measures of equally many circuits of each selection; none if this one has too few.
     pub corrected: Option<Corrected>,
-    /// How often both ends are an attacker's.
+    /// How often an attacker has both ends.
     pub attackers: Vec<Gain>,
 }
 
-/// Kruskal and Wallis' test of times to first byte with round trips against those with build times.
-/// Most circuits are in both groups, so they are not independent and p is too great.
+/// The Kruskal-Wallis test of times to first byte with selection by round trips against selection
+/// by build times. Most circuits are in both groups, so they are not independent and p is too
+/// large.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Kruskal {
     /// The host.
@@ -81,16 +81,17 @@ pub(super) struct Found {
     pub(super) selections: Vec<Selection>,
     /// Tests of times to first byte.
     pub(super) kruskal_wallis: Vec<Kruskal>,
-    /// Why nothing is decided, if that is so.
+    /// Why selections decide nothing, if so.
     pub(super) not_decided: Option<String>,
-    /// Hosts of whose circuits nothing is decided, though it is of others'.
+    /// Hosts with no circuit that a selection decides, while other hosts have some.
     pub(super) undecided_hosts: Vec<String>,
-    /// Of how many circuits of each selection entropies are.
+    /// The number of circuits of each selection that entropies compare.
     pub(super) common_size: Option<usize>,
 }
 
 impl Found {
-    /// Of circuits, for each host; with a network, attackers have families, /16s and countries too.
+    /// Of these circuits, by host; with a network, also attackers with families, /16s and
+    /// countries.
     pub(super) fn of(
         circuits: &Circuits,
         hosts: &Hosts<'_>,
@@ -112,7 +113,7 @@ impl Found {
     }
 }
 
-/// A selection; none if nothing is decided though something was measured to decide by.
+/// A selection; none if it decides nothing although circuits have its measure.
 fn selection(
     circuits: &Circuits,
     hosts: &Hosts<'_>,
@@ -142,7 +143,7 @@ fn selection(
     })
 }
 
-/// What each rule takes from anonymity, and of how many circuits entropies are.
+/// The cost in anonymity of each rule, and the number of circuits that entropies compare.
 fn anonymity(
     circuits: &Circuits,
     hosts: &Hosts<'_>,
@@ -169,7 +170,7 @@ fn anonymity(
     (accepted.iter().map(of).collect(), size)
 }
 
-/// The share that a rule is to accept.
+/// The share that a rule should accept.
 fn asked(rule: Rule) -> Option<f64> {
     match rule {
         Rule::All => Some(1.0),
@@ -179,7 +180,7 @@ fn asked(rule: Rule) -> Option<f64> {
     }
 }
 
-/// What users get at each host.
+/// The performance at each host.
 fn per_host(
     circuits: &Circuits,
     hosts: &Hosts<'_>,

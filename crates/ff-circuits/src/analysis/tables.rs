@@ -1,4 +1,4 @@
-//! Tables as CSV: fits, and tables 1 to 5 of NavigaTor with our circuits.
+//! Tables as CSV: fits, and NavigaTor's tables 1 to 5 for our circuits.
 
 use ff_report::output::Table;
 
@@ -62,7 +62,7 @@ fn rows(name: &str, fits: &Fits) -> Vec<Vec<String>> {
     rows
 }
 
-/// The distributions of shape, scale and shift that were fitted.
+/// The fitted distributions of shape, scale and shift.
 pub(super) fn laws(fits: &Fits) -> impl Iterator<Item = (&'static str, LawFit)> {
     let all = [
         ("frechet", fits.frechet),
@@ -73,7 +73,7 @@ pub(super) fn laws(fits: &Fits) -> impl Iterator<Item = (&'static str, LawFit)> 
     all.into_iter().filter_map(|(name, law)| Some((name, law?)))
 }
 
-/// What users get, a row for each host and selection: tables 1, 3 and 5.
+/// The performance for users, a row for each host and selection: tables 1, 3 and 5.
 fn by_host(report: &Report) -> Table {
     let header = &[
         "host",
@@ -97,7 +97,7 @@ fn by_host(report: &Report) -> Table {
     let row = |host: &str, selection: &Selection, one: &Performance| {
         let mut row = vec![host.to_owned(), selection.name.clone()];
         if selection.accepted_share.is_none() {
-            // Nothing was measured by which it decides, so there is nothing to count.
+            // No circuit has the measure that it needs, so its cells are empty.
             row.resize(header.len(), String::new());
             return row;
         }
@@ -130,7 +130,7 @@ fn by_host(report: &Report) -> Table {
     ("performance.csv", header, rows.into_iter().collect())
 }
 
-/// What selections accept and what they take from anonymity: tables 2 and 4.
+/// Accepted shares and the cost in anonymity: tables 2 and 4.
 fn selections(report: &Report) -> Table {
     let header = &[
         "selection",
@@ -170,7 +170,7 @@ fn selections(report: &Report) -> Table {
     ("selections.csv", header, report.selections.iter().map(row).collect())
 }
 
-/// How often both ends are an attacker's.
+/// How often an attacker has both ends.
 fn attackers(report: &Report) -> Table {
     let header = &[
         "selection",
@@ -202,7 +202,7 @@ fn attackers(report: &Report) -> Table {
     ("attackers.csv", header, report.selections.iter().flat_map(of).collect())
 }
 
-/// Kruskal and Wallis' tests.
+/// The Kruskal-Wallis tests.
 fn tests(report: &Report) -> Table {
     let header = &["host", "share", "h", "df", "p"];
     let row = |one: &super::selected::Kruskal| {

@@ -47,7 +47,7 @@ pub fn text(report: &Report) -> String {
     text
 }
 
-/// Relays with most congestion.
+/// The most congested relays.
 fn congested(text: &mut String, found: &Congested) {
     line(
         text,
@@ -61,7 +61,7 @@ fn congested(text: &mut String, found: &Congested) {
     }
 }
 
-/// The text about the circuits that were read.
+/// The circuits that were read.
 fn head(text: &mut String, report: &Report) {
     let read = report.read;
     let unknown = match read.unknown_hops_given_up {
@@ -116,8 +116,7 @@ fn head(text: &mut String, report: &Report) {
     }
 }
 
-/// How circuits count if they were given up before it was known how many hops they were meant to
-/// have.
+/// How circuits count that were given up while their intended number of hops was unknown.
 fn unknown_hops(text: &mut String, report: &Report) {
     let read = report.read;
     if read.unknown_hops_given_up == 0 {
@@ -259,7 +258,7 @@ fn performance(text: &mut String, report: &Report) {
     }
 }
 
-/// The selections that are means over fewer hosts than `all`, as where round trips were measured at
+/// The selections with fewer hosts than `all`, for example because round trips were measured at
 /// some hosts only.
 fn of_fewer_hosts(text: &mut String, report: &Report) {
     let Some(all) = report.selections.first() else { return };
@@ -343,7 +342,7 @@ fn table4(text: &mut String, report: &Report) {
     }
 }
 
-/// Table 2, and what it would be at random.
+/// Table 2, and its values for a random choice.
 fn anonymity(text: &mut String, report: &Report) {
     let compared = match report.common_size {
         Some(size) => format!("and entropies and Gini of {size} circuits of each selection (those with fewer are too small)"),
@@ -387,15 +386,14 @@ fn anonymity(text: &mut String, report: &Report) {
     }
 }
 
-/// The selections that accept circuits, and what they take from anonymity; the others are only
-/// named.
+/// The selections that accept circuits, with their cost in anonymity; the others are only named.
 fn accepting(report: &Report) -> impl Iterator<Item = (&Selection, &Anonymity)> {
     let accepts = |one: &&Selection| one.accepted_share.is_some_and(|share| share > 0.0);
     let all = report.selections.iter().filter(accepts);
     all.filter_map(|one| Some((one, one.anonymity.as_ref()?)))
 }
 
-/// What attackers gain.
+/// The gains of attackers.
 fn attackers(text: &mut String, report: &Report) {
     line(
         text,
@@ -410,7 +408,7 @@ fn attackers(text: &mut String, report: &Report) {
     }
 }
 
-/// What one gains, and the effect of a tie.
+/// An attacker's gain, and the effect of a tie.
 fn gained(gain: &Gain) -> String {
     let [chance, low, high] = [gain.chance, gain.low, gain.high].map(|part| 100.0 * part);
     let tie = gain.tie.filter(|tie| tie.least < tie.most).map(|tie| {

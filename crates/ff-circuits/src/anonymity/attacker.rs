@@ -1,11 +1,11 @@
-//! What an attacker gains: how often the first and the last relay of an accepted circuit are both
-//! his.
+//! The gain of attackers: how often one has both the first and the last relay of an accepted
+//! circuit.
 //!
-//! Intervals are those of the bootstrap, in which circuits are drawn again from those accepted, and
-//! Wilson's where hits or misses are few. Who the attackers are is fixed by all circuits. If relays
-//! are used equally often, the one with the lesser fingerprint counts as used more, and [`Tie`]
-//! says what another choice would change. Tor puts no two relays of a family or a /16 into a
-//! circuit, so a single one gains nothing there: several families that work together do.
+//! Intervals are from the bootstrap over accepted circuits, or Wilson's if hits or misses are few.
+//! The attackers are chosen from all circuits. Of relays that are used equally often, the one with
+//! the lesser fingerprint is chosen, and [`Tie`] has the effect of another choice. Tor puts no two
+//! relays of a family or a /16 into a circuit, so a single family or /16 gains nothing; several
+//! that cooperate do.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
@@ -18,59 +18,58 @@ use super::Ends;
 use crate::interval::wilson;
 use crate::read::hex;
 
-/// How many of the most used relays an attacker has.
+/// The numbers of most used relays that an attacker has.
 const RELAYS: [usize; 4] = [1, 5, 10, 20];
-/// How many families, /16s or countries.
+/// The numbers of families, /16s or countries that an attacker has.
 const GROUPS: [usize; 3] = [1, 3, 5];
-/// Of fewer hits, or misses, samples that are drawn again say too little, and of none nothing at
-/// all.
+/// With fewer hits, or misses, the bootstrap is not reliable, and with none it gives no interval.
 pub const FEW: u64 = 10;
-/// What a 95 % interval leaves out at each end.
+/// The part outside of a 95 % interval at each end.
 const TAIL: f64 = 0.025;
 
-/// Adversaries that might own both ends.
+/// Attackers that might have both ends.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Attackers {
-    /// What they are called in results, and of those used as often as their last one how many they
-    /// have and how many there are, if they do not have all.
+    /// Their names in results, and their tie, if there is one: of the groups used as often as their
+    /// last one, how many they have and how many there are.
     all: Vec<(String, Option<(u64, u64)>)>,
-    /// Of each relay, which attackers have it, a bit each: without those of the tie, with some of
-    /// them, and with all.
+    /// The attackers of each relay, one bit each: without those of the tie, with some of them, and
+    /// with all.
     owned: Vec<[u64; 3]>,
 }
 
-/// How often both ends are an attacker's.
+/// How often an attacker has both ends.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Gain {
     /// The attacker's name.
     pub attacker: String,
-    /// The part of accepted circuits of which both ends are his.
+    /// The part of accepted circuits with both ends of the attacker.
     pub chance: f64,
-    /// The lower end of the 95 % interval.
+    /// The lower bound of the 95 % interval.
     pub low: f64,
-    /// The upper end.
+    /// The upper bound of the 95 % interval.
     pub high: f64,
     /// The effect of a tie, if there is one.
     pub tie: Option<Tie>,
 }
 
-/// Relays or groups that are used equally often, of which an attacker has some: which ones is
+/// Relays or groups that are used equally often, some of which an attacker has; the choice is
 /// arbitrary.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Tie {
-    /// How many of them the attacker has.
+    /// The number that the attacker has.
     pub chosen: u64,
-    /// How many there are.
+    /// The number that there are.
     pub of: u64,
-    /// The part of accepted circuits that have the attacker at both ends with none of them.
+    /// The part of accepted circuits with both ends of the attacker if it has none of them.
     pub least: f64,
-    /// That part with all of them.
+    /// The same part if it has all of them.
     pub most: f64,
 }
 
 impl Attackers {
-    /// Those with the relays, and the families, /16s and countries of a network, that stand most
-    /// often at an end.
+    /// The attackers with the most used relays, and with a network's most used families, /16s and
+    /// countries.
     #[must_use]
     pub fn of(all: &[Ends], relays: &[String], network: Option<&Network>) -> Self {
         let mut uses = vec![0_u64; relays.len()];
@@ -80,7 +79,7 @@ impl Attackers {
             }
         }
         let mut found = Self { all: Vec::new(), owned: vec![[0; 3]; relays.len()] };
-        // By fingerprints, so that it does not matter in which order files are read.
+        // In the order of fingerprints, so that the order of files does not matter.
         let single: Vec<Option<String>> = relays.iter().cloned().map(Some).collect();
         found.add("relays", &single, &uses, &RELAYS);
         if let Some(network) = network {
@@ -108,7 +107,7 @@ impl Attackers {
             let last = order[size - 1].1;
             let surely = order.iter().filter(|(_, count)| *count > last).count();
             let perhaps = order.iter().filter(|(_, count)| *count >= last).count();
-            // What no circuit ends at changes nothing.
+            // Groups at no end of a circuit change nothing.
             let is_tie = perhaps > *size && last > 0;
             let tie = is_tie.then(|| ((size - surely) as u64, (perhaps - surely) as u64));
             self.all.push((format!("top {size} {kind}"), tie));
@@ -123,7 +122,7 @@ impl Attackers {
         }
     }
 
-    /// What each gains of accepted circuits.
+    /// The gain of each attacker from accepted circuits.
     #[must_use]
     pub fn gains(&self, accepted: &[Ends]) -> Vec<Gain> {
         let owner = |end: u32| self.owned.get(end as usize).copied().unwrap_or_default();
@@ -150,22 +149,22 @@ impl Attackers {
     }
 }
 
-/// The 95 % interval of a chance that was hit so often in `n`.
+/// The 95 % interval of a probability with this many hits in `n`.
 fn interval(hits: u64, n: u64) -> (f64, f64) {
     let (part, all) = (hits as f64 / n as f64, n as f64);
     if hits.min(n - hits) < FEW {
         let found = wilson(hits as f64, all);
         return (found.low.unwrap_or(0.0), found.high.unwrap_or(1.0));
     }
-    // A sample drawn again has Binomial(n, part) hits, so these are the percentiles that endless
-    // draws come to.
+    // The number of hits in a resample is Binomial(n, part), so these are the percentiles for
+    // infinitely many resamples.
     (binomial(n, part, TAIL) as f64 / all, binomial(n, part, 1.0 - TAIL) as f64 / all)
 }
 
-/// The least number that the hits of `n` draws do not exceed with at least this chance, if each
-/// draw hits with `part`.
+/// The least number that the hits of `n` draws do not exceed with at least this probability, if
+/// each draw hits with probability `part`.
 fn binomial(n: u64, part: f64, chance: f64) -> u64 {
-    // At most k < n hits, as an incomplete beta function.
+    // The probability of at most k < n hits, as an incomplete beta function.
     let at_most =
         |k: u64| checked_beta_reg((n - k) as f64, k as f64 + 1.0, 1.0 - part).unwrap_or(1.0);
     let (mut low, mut high) = (0, n);
@@ -176,7 +175,7 @@ fn binomial(n: u64, part: f64, chance: f64) -> u64 {
     low
 }
 
-/// Of each relay, its family, its /16 and its country, as far as a network knows them.
+/// The family, the /16 and the country of each relay, as far as the network has them.
 fn groups(network: &Network, relays: &[String]) -> Vec<(&'static str, Vec<Option<String>>)> {
     let places: HashMap<String, usize> = network
         .relays
@@ -184,7 +183,7 @@ fn groups(network: &Network, relays: &[String]) -> Vec<(&'static str, Vec<Option
         .enumerate()
         .map(|(place, relay)| (hex(&relay.fingerprint), place))
         .collect();
-    // Without descriptors families are not known.
+    // Without descriptors, families are unknown.
     let has_one = |relay: &Relay| !relay.family.is_empty() || !relay.family_ids.is_empty();
     let families = if network.relays.iter().any(has_one) { network.families() } else { Vec::new() };
     let group = |of: &dyn Fn(usize) -> Option<String>| -> Vec<Option<String>> {
@@ -212,7 +211,7 @@ mod tests {
 
     #[test]
     fn the_gain_is_the_part_with_both_ends_and_lies_in_its_interval() {
-        // Relay 0 and 1 are used most; one circuit in four has both.
+        // Relays 0 and 1 are used most; one circuit in four has both.
         let all: Vec<Ends> =
             (0..400).map(|k| if k % 4 == 0 { (0, 1) } else { (k % 2, 2 + k % 50) }).collect();
         let relays: Vec<String> = (0..60).map(|k| format!("{k:040X}")).collect();
@@ -267,7 +266,7 @@ mod tests {
 
     #[test]
     fn what_was_never_seen_or_always_may_yet_be_otherwise() {
-        // Wilson's interval of none of n reaches to z²/(n + z²).
+        // Wilson's upper bound for 0 of n is z²/(n + z²).
         let (low, high) = interval(0, 1000);
         assert!(low.abs() < 1e-12 && (high - 0.003_826_758).abs() < 1e-8, "{low} {high}");
         let (low, high) = interval(1000, 1000);

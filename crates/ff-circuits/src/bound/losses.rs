@@ -1,23 +1,23 @@
-//! Which relays cost users most: by how much B would be higher without them.
+//! The relays that cost users most: how much B would rise without them.
 //!
-//! Of groups ([`losses`]) each takes a pass over all relays. Of all relays one by one ([`each`])
-//! two passes are enough: without the relay of rank `r`, those before it keep their ranks and those
-//! after it move up by one, so its bound is a sum over the former and another over the latter.
+//! Groups ([`losses`]) each need a pass over all relays. For all single relays ([`each`]) two
+//! passes are enough: without the relay of rank `r`, lower ranks stay and higher ranks move up by
+//! one, so its bound is the sum of a part for each.
 
 use serde::Serialize;
 
 use super::{Capacities, Chances};
 
-/// What leaving relays out changes.
+/// The effect of leaving out relays.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Loss {
-    /// Its name: a nickname, a family's first relay, a class.
+    /// The name: a nickname, a family's first relay, a class.
     pub who: String,
-    /// How many relays these are.
+    /// The number of these relays.
     pub relays: u64,
     /// The sum of their capacities, in kB/s.
     pub capacity_kbytes_per_sec: f64,
-    /// B without them less B with them, in kB/s: above 0 if users would be faster without them.
+    /// B without them minus B with them, in kB/s: positive if users would be faster without them.
     pub loss_kbytes_per_sec: f64,
 }
 
@@ -26,16 +26,16 @@ pub struct Loss {
 pub struct Group {
     /// Its name.
     pub who: String,
-    /// Places in the list of relays.
+    /// Indices in the list of relays.
     pub relays: Vec<usize>,
 }
 
-/// How paths are drawn, where there is a formula.
+/// How relays of paths are drawn, for rules with a formula.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Drawn {
-    /// Each relay with the same chance, none twice.
+    /// Uniformly, without replacement.
     Uniform,
-    /// By weight, each time from all.
+    /// By weight, with replacement.
     ByWeight,
 }
 
@@ -50,11 +50,11 @@ impl Drawn {
     }
 }
 
-/// A relay with more than this share of all weight is left out by a pass of its own: the powers of
-/// [`by_weight`] would cancel each other. There are at most four.
+/// A relay with a larger share of the total weight is left out by a pass of its own, because the
+/// powers in [`by_weight`] would cancel. There are at most four.
 const GREAT_SHARE: f64 = 0.2;
 
-/// For each relay, in the order of [`Capacities::all`], the bound without it; none where no path is
+/// For each relay, in the order of [`Capacities::all`], the bound without it; none if no path is
 /// left without it.
 #[must_use]
 pub fn each(of: &Capacities, drawn: Drawn, length: usize) -> Vec<Option<f64>> {
@@ -64,12 +64,12 @@ pub fn each(of: &Capacities, drawn: Drawn, length: usize) -> Vec<Option<f64>> {
     }
 }
 
-/// The same of uniform paths.
+/// The same for uniform paths.
 fn uniform(of: &Capacities, length: usize) -> Vec<Option<f64>> {
     let Some(chances) = of.len().checked_sub(1).and_then(|left| Chances::new(left, length)) else {
         return vec![None; of.len()];
     };
-    // By rank, the fastest relay's first; ranks below the length are never the slowest.
+    // By rank, beginning with the fastest relay; ranks below the length are never the slowest.
     let mut by_rank = vec![0.0; length - 1];
     let mut slowest_first: Vec<f64> = chances.collect();
     slowest_first.reverse();
@@ -86,8 +86,7 @@ fn uniform(of: &Capacities, length: usize) -> Vec<Option<f64>> {
     each.collect()
 }
 
-/// The same for paths by weight: `(S_k - w)^m`, which those after the relay have without it, by
-/// powers of `S_k`.
+/// The same for paths by weight: `(S_k - w)^m` of the ranks after the relay, from powers of `S_k`.
 fn by_weight(of: &Capacities, length: usize) -> Vec<Option<f64>> {
     let total: f64 = of.0.iter().map(|(_, weight)| weight).sum();
     let Some(power) = i32::try_from(length).ok().filter(|power| *power > 0 && total > 0.0) else {
@@ -127,12 +126,12 @@ fn by_weight(of: &Capacities, length: usize) -> Vec<Option<f64>> {
     ranks.iter().enumerate().map(one).collect()
 }
 
-/// n over k.
+/// The binomial coefficient.
 fn binomial(n: usize, k: usize) -> f64 {
     (0..k).fold(1.0, |product, i| product * (n - i) as f64 / (i + 1) as f64)
 }
 
-/// For each place the sum from there to the end.
+/// For each index the sum from there to the end.
 fn sums_behind(mut all: Vec<f64>) -> Vec<f64> {
     let mut sum = 0.0;
     for one in all.iter_mut().rev() {
@@ -142,8 +141,7 @@ fn sums_behind(mut all: Vec<f64>) -> Vec<f64> {
     all
 }
 
-/// The cost of each group, the worst first; groups without which no path would be left are not in
-/// it.
+/// The loss of each group, the largest first; without groups that leave no path.
 pub fn losses(
     relays: &[(f64, f64)],
     groups: impl IntoIterator<Item = Group>,
@@ -154,7 +152,7 @@ pub fn losses(
         let mut left = relays.to_vec();
         let mut capacity = 0.0;
         for &relay in &group.relays {
-            // A capacity that is none is left out of all sums.
+            // NaN is left out of all sums.
             capacity += std::mem::replace(&mut left[relay].0, f64::NAN);
         }
         let without = bound(&Capacities::new(left))?;
@@ -188,7 +186,7 @@ mod tests {
         let found = losses(&relays, groups, |left| left.uniform(2));
         let names: Vec<_> = found.iter().map(|loss| loss.who.as_str()).collect();
         assert_eq!(names, ["two", "slow", "fast"], "of one relay there is no path of two");
-        // Pairs of 10, 9, 1, 4 have 9, 1, 4, 1, 4, 1 as their slowest: 20 / 6; without the 1 these
+        // Pairs of 10, 9, 1, 4 have the slowest relays 9, 1, 4, 1, 4, 1: 20 / 6; without the 1 they
         // are 9, 4, 4.
         assert!((found[1].loss_kbytes_per_sec - (17.0 / 3.0 - 20.0 / 6.0)).abs() < 1e-12);
         assert_eq!((found[0].relays, found[0].capacity_kbytes_per_sec), (2, 5.0));

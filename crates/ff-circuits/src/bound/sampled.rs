@@ -1,27 +1,27 @@
-//! Bounds of rules that have no formula: paths are drawn, and their slowest relays averaged.
+//! Bounds for rules without a formula: the mean of the slowest relays of drawn paths.
 
 use rand::Rng;
 use serde::Serialize;
 
-/// A mean of drawn paths.
+/// A mean over drawn paths.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Sampled {
-    /// The mean of their slowest capacities, in kB/s.
+    /// The mean capacity of their slowest relays, in kB/s.
     pub kbytes_per_sec: f64,
     /// Its standard error, in kB/s.
     pub standard_error_kbytes_per_sec: f64,
-    /// How many paths were drawn.
+    /// The number of drawn paths.
     pub paths: u64,
 }
 
-/// The mean of `count` paths' slowest capacities. None if no path can be drawn.
+/// The mean of the slowest capacities of `count` paths. None if no path can be drawn.
 pub fn sampled<R: Rng>(
     count: u64,
     rng: &mut R,
     mut slowest: impl FnMut(&mut R) -> Option<f64>,
 ) -> Option<Sampled> {
-    // Welford's sums: what is drawn is not kept, and little is lost where values are great and
-    // hardly differ.
+    // Welford's algorithm: values are not kept, and precision is not lost if they are large and
+    // similar.
     let (mut mean, mut squares) = (0.0, 0.0);
     for drawn in 1..=count {
         let value = slowest(rng)?;
@@ -51,7 +51,7 @@ mod tests {
             Some(1e9 + next % 4.0)
         };
         let found = sampled(1000, &mut rng, &mut values).expect("paths");
-        // 0 to 3 equally often: their variance is 5/4.
+        // 0 to 3 equally often: the variance is 5/4.
         let error = (1.25_f64 / 1000.0).sqrt();
         assert!(
             (found.kbytes_per_sec - 1e9 - 1.5).abs() < 1e-5 && found.paths == 1000,

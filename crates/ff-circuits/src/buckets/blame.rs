@@ -1,41 +1,41 @@
 //! Finds the relays that explain why circuits are held back, without relays that only share
 //! circuits with those.
 //!
-//! A circuit is quiet if chance lets it be and each of its relays does: the chance of that is (1 -
-//! level) times the product of (1 - h) over its relays, where h is what part of its circuits a
-//! relay holds back ("noisy or"). Only relays that have been found have an h above 0; all of these
-//! together are fitted by maximum likelihood, which has one top.
+//! A circuit is quiet with probability (1 - level) times the product of (1 - h) over its relays,
+//! where h is the part of its circuits that a relay holds back ("noisy or"). Only relays that have
+//! been found have an h above 0. All h are fitted together by maximum likelihood, which has one
+//! maximum.
 //!
-//! Relays are found one by one. Given those before, each other's circuits have known chances, and
-//! how many of them are held is a sum of independent draws (Poisson-binomial). The one that exceeds
-//! its mean by most standard deviations, and by more than chance would once in 100 times for any
-//! relay (Bonferroni), joins. In the end each is tested again with all others and with
-//! suspects, which are not sure enough to be named but exceed their mean, too: is what was seen so
-//! much likelier with it than without it? Twice the logarithm of that ratio is a chi-square of one
-//! degree where nothing is there, and as often 0, because strengths are never below 0 (S. G. Self
-//! and K.-Y. Liang, Asymptotic properties of maximum likelihood estimators and likelihood ratio
-//! tests under nonstandard conditions, 1987). One that had joined only because it shares circuits
-//! with others goes.
+//! Relays are found one by one. Given those found before, the circuits of every other relay have
+//! known probabilities, and the number that are held is a sum of independent draws
+//! (Poisson-binomial). The relay is added that exceeds its mean by the most standard deviations, if
+//! by more than happens by chance once in 100 times for any relay (Bonferroni). At the end each is
+//! tested again with all others and with suspects, which also exceed their mean but are not certain
+//! enough to be named: are the observations much more likely with it than without it? Twice the
+//! logarithm of that ratio is chi-square with one degree of freedom if there is no effect, and as
+//! often 0, because strengths are never negative (S. G. Self and K.-Y. Liang, Asymptotic properties
+//! of maximum likelihood estimators and likelihood ratio tests under nonstandard conditions, 1987).
+//! A relay that was added only because it shares circuits with others is removed.
 //!
-//! In six times 200 models of 15 relays and 120 circuits of which 0, 1, 4 or 8 relays held back 0.8
-//! of their cells, or 4 held back 0.3, at most 11 of 1200 had a false alarm, 12 being the mean at a
-//! level of 1 %. Where it was 8 relays 0.77 of them are found, and of those that hold back 0.3 one
+//! In six times 200 models of 15 relays and 120 circuits, of which 0, 1, 4 or 8 relays held back
+//! 0.8 of their cells, or 4 held back 0.3, at most 11 of 1200 had a false alarm; the mean at a
+//! level of 1 % is 12. With 8 relays 0.77 of them were found, and of those that hold back 0.3 one
 //! in eight.
 
 use statrs::function::beta::checked_beta_reg;
 use statrs::function::erf::erfc;
 
-/// A chance of being quiet is never less than e to the minus this.
+/// The probability of being quiet is at least e to the power of minus this.
 const MOST: f64 = 12.0;
-/// A relay that is not found is a suspect if its circuits exceed their mean by more than this
+/// A relay that is not found is a suspect if its held circuits exceed their mean by more than this
 /// number of standard deviations.
 const SUSPECT: f64 = 2.0;
-/// When the fit has come to rest.
+/// The change of a strength below which a fit has converged.
 const STILL: f64 = 1e-6;
-/// Rounds of a fit, at most.
+/// The largest number of rounds of a fit.
 const ROUNDS: usize = 200;
-/// Up to this number of circuits the chance is summed exactly; for more there is a bound in closed
-/// form.
+/// Up to this number of circuits the probability is summed exactly; for more there is a bound in
+/// closed form.
 const EXACT: usize = 2000;
 
 /// A circuit: its relays, and whether it is held back.
@@ -52,13 +52,13 @@ pub(super) struct Circuit {
 pub(super) struct Blamed {
     pub(super) relay: u32,
     pub(super) circuits: u64,
-    /// How many of these are held.
+    /// The number of these that are held.
     pub(super) held: u64,
-    /// How many would be without it.
+    /// The number that would be held without it.
     pub(super) expected: f64,
-    /// The chance of as much evidence, if it held back nothing.
+    /// The probability of as much evidence if it held back nothing.
     pub(super) p: f64,
-    /// Relays that it cannot be told apart from.
+    /// Relays from which it cannot be distinguished.
     pub(super) or: Vec<u32>,
 }
 
@@ -67,14 +67,14 @@ pub(super) struct Blame<'a> {
     circuits: &'a [Circuit],
     /// The circuits of each relay.
     of: Vec<Vec<usize>>,
-    /// The chance that a circuit is held for nothing.
+    /// The probability that a circuit is held without a cause.
     base: f64,
-    /// The chance of one relay's being found for nothing.
+    /// The probability that one relay is found without a cause.
     level: f64,
 }
 
-/// Relays that are found, and how strongly each holds back: minus the logarithm of its circuits'
-/// chance to be quiet.
+/// The relays found, each with its strength: minus the logarithm of its circuits' probability of
+/// being quiet.
 type Found = Vec<(u32, f64)>;
 
 impl Circuit {
@@ -91,8 +91,8 @@ impl Circuit {
 }
 
 impl<'a> Blame<'a> {
-    /// For circuits through `relays` relays: a circuit is held by mistake with the chance `base`,
-    /// and any relay is found by mistake with the chance `level`.
+    /// For circuits through `relays` relays: `base` is the probability that a circuit is held
+    /// without a cause, and `level` that any relay is found without a cause.
     pub(super) fn new(circuits: &'a [Circuit], relays: usize, base: f64, level: f64) -> Self {
         let mut of = vec![Vec::new(); relays];
         for (place, circuit) in circuits.iter().enumerate() {
@@ -106,12 +106,12 @@ impl<'a> Blame<'a> {
         Self { circuits, of, base, level: level / tried as f64 }
     }
 
-    /// The relays that circuits have.
+    /// The relays on circuits.
     pub(super) fn relays(&self) -> impl Iterator<Item = u32> {
         (0..).zip(&self.of).filter(|(_, of)| !of.is_empty()).map(|(relay, _)| relay)
     }
 
-    /// The relays that hold circuits back, the surest first.
+    /// The relays that hold circuits back, the most certain first.
     pub(super) fn find(&self) -> Vec<Blamed> {
         let mut found = Found::new();
         while let Some(relay) = self.next(&found) {
@@ -128,7 +128,7 @@ impl<'a> Blame<'a> {
         blamed
     }
 
-    /// The relay that joins those that are found, if one does.
+    /// The relay to add to those found, if there is one.
     fn next(&self, found: &Found) -> Option<u32> {
         let chances = self.chances(found);
         let mut scores: Vec<(u32, f64)> = self.scores(found, &chances).collect();
@@ -137,8 +137,8 @@ impl<'a> Blame<'a> {
         scores.into_iter().map(|(relay, _)| relay).find(joins)
     }
 
-    /// By how many standard deviations relays that are not found exceed the mean of their circuits,
-    /// if they do.
+    /// By how many standard deviations the held circuits of other relays exceed their mean, for
+    /// those that exceed it.
     fn scores<'b>(
         &'b self,
         found: &'b Found,
@@ -156,7 +156,7 @@ impl<'a> Blame<'a> {
         self.relays().filter(is_new).filter_map(score)
     }
 
-    /// The found relays that are also found together with all others.
+    /// The relays that are still found together with all others.
     fn checked(&self, mut found: Found) -> Vec<Blamed> {
         loop {
             let all: Vec<Blamed> =
@@ -195,8 +195,7 @@ impl<'a> Blame<'a> {
         }
     }
 
-    /// Relays not found that share enough of its circuits that without them it would not be found
-    /// either.
+    /// Other relays that share so many of its circuits that without them it would not be found.
     fn alternatives(&self, relay: u32, found: &Found, chances: &[f64]) -> Vec<u32> {
         let circuits = &self.of[relay as usize];
         let mut partners: Vec<u32> =
@@ -211,18 +210,18 @@ impl<'a> Blame<'a> {
         partners.into_iter().filter(is_needed).collect()
     }
 
-    /// How many of these circuits are held.
+    /// The number of these circuits that are held.
     fn held(&self, circuits: &[usize]) -> usize {
         circuits.iter().filter(|circuit| self.circuits[**circuit].held).count()
     }
 
-    /// The chance that as many of these circuits are held as are.
+    /// The probability that at least as many of these circuits are held.
     fn p(&self, circuits: &[usize], chances: &[f64]) -> f64 {
         let chances: Vec<f64> = circuits.iter().map(|circuit| chances[*circuit]).collect();
         at_least(&chances, self.held(circuits))
     }
 
-    /// The logarithm of the chance of what was seen, if circuits have these chances to be held.
+    /// The log-likelihood of the observations, if circuits have these probabilities of being held.
     fn likelihood(&self, chances: &[f64]) -> f64 {
         let of = |(circuit, chance): (&Circuit, &f64)| {
             if circuit.held { chance.ln() } else { (-chance).ln_1p() }
@@ -230,7 +229,7 @@ impl<'a> Blame<'a> {
         self.circuits.iter().zip(chances).map(of).sum()
     }
 
-    /// The chance of each circuit to be held, by chance and by those that are found.
+    /// The probability of each circuit of being held, by chance and by the relays found.
     fn chances(&self, found: &Found) -> Vec<f64> {
         let mut chances = vec![0.0; self.circuits.len()];
         for (relay, strength) in found {
@@ -239,8 +238,7 @@ impl<'a> Blame<'a> {
         chances.iter().map(|strength: &f64| 1.0 - (1.0 - self.base) * (-strength).exp()).collect()
     }
 
-    /// Fits the strengths of all that are found: each in turn to the top of the likelihood, until
-    /// nothing moves.
+    /// Fits the strengths of all relays found, one after the other, until they converge.
     fn fit(&self, found: &mut Found) {
         let mut sums = vec![0.0; self.circuits.len()];
         for (relay, strength) in &*found {
@@ -262,10 +260,10 @@ impl<'a> Blame<'a> {
         }
     }
 
-    /// The strength of a relay at which the likelihood is greatest, given what its circuits have
-    /// without it.
+    /// The strength of a relay with the greatest likelihood, given its circuits' exponents without
+    /// it.
     fn best(&self, circuits: &[usize], without: &[f64]) -> f64 {
-        // The slope of the logarithm, which falls everywhere.
+        // The derivative of the log-likelihood, which is decreasing.
         let slope = |strength: f64| -> f64 {
             let of = |circuit: &usize| {
                 let quiet = (1.0 - self.base) * (-without[*circuit].max(0.0) - strength).exp();
@@ -288,10 +286,10 @@ impl<'a> Blame<'a> {
     }
 }
 
-/// The chance that at least `count` of the events with these chances happen (a Poisson-binomial
-/// distribution).
+/// The probability that at least `count` of the events with these probabilities happen (a
+/// Poisson-binomial distribution).
 ///
-/// Of very many it is a bound from above: that of as many events that all have the mean chance (W.
+/// For very many events it is an upper bound: that of as many events with the mean probability (W.
 /// Hoeffding, On the distribution of the number of successes in independent trials, 1956, for
 /// counts above the mean by 1 or more).
 fn at_least(chances: &[f64], count: usize) -> f64 {
@@ -308,8 +306,7 @@ fn at_least(chances: &[f64], count: usize) -> f64 {
         let tail = || checked_beta_reg(count as f64, (n - count) as f64 + 1.0, mean).unwrap_or(1.0);
         return if is_above { tail() } else { 1.0 };
     }
-    // What happened so far: the chance of each number below `count`, and of `count` or more in the
-    // last place.
+    // The probability of each number so far below `count`, and at the end that of `count` or more.
     let mut so_far = vec![0.0; count + 1];
     so_far[0] = 1.0;
     for chance in chances {
@@ -332,7 +329,7 @@ mod tests {
         paths.iter().map(|path| Circuit::new(path, held(path))).collect()
     }
 
-    /// The relays that are found, each with those that it cannot be told from.
+    /// The relays found, each with those from which it cannot be distinguished.
     fn found(circuits: &[Circuit], relays: usize) -> Vec<(u32, Vec<u32>)> {
         let blame = Blame::new(circuits, relays, 0.05, 0.01);
         blame.find().into_iter().map(|one| (one.relay, one.or)).collect()
@@ -366,8 +363,8 @@ mod tests {
 
     #[test]
     fn one_that_is_popular_gives_way_to_those_that_explain_it() {
-        // Relay 0 is on each circuit with one of the guilty 1 to 3, and on many more than these; 4
-        // to 9 are quiet.
+        // Relay 0 is on each circuit with one of the guilty 1 to 3, and on many others; 4 to 9 are
+        // quiet.
         let mut paths: Vec<Vec<u32>> = (0..60).map(|n| vec![0, n % 3 + 1, n % 6 + 4]).collect();
         paths.extend((0..18).map(|n| vec![n % 3 + 1, n % 6 + 4]));
         paths.extend((0..20).map(|n| vec![0, n % 6 + 4]));

@@ -1,15 +1,15 @@
-//! Whether a circuit's replies come in beats of a refill.
+//! Tests whether a circuit's replies follow the rhythm of a refill.
 //!
-//! From one reply to the next it takes the pause and then the round trip. Where each reply was held
-//! back until a refill, that is a whole number of intervals, whatever the pause was; where none
-//! was, it is as random as the pause. With both as angles, a turn an interval, the mean of
-//! cos(pause + round trip) is 1 in the first case.
+//! From one reply to the next it takes the pause and then the round trip. If each reply was held
+//! back until a refill, the sum is a whole number of intervals, whatever the pause; if none was, it
+//! is as random as the pause. With one turn per interval as angles, the mean of cos(pause + round
+//! trip) is 1 in the first case.
 //!
-//! How great it would be by chance is known without a model of round trips: the pauses were drawn
-//! by the client and hang on nothing, so any other order of them could have come as well. Over all
-//! orders the sum's mean and variance have a closed form (W. Hoeffding, A combinatorial central
-//! limit theorem, 1951), and it is nearly normal. Congestion, jitter and routes that change spread
-//! round trips, but do not follow our pauses.
+//! Its distribution by chance needs no model of round trips: the client drew the pauses
+//! independently, so any other order of them was equally likely. Over all orders the sum's mean and
+//! variance have a closed form (W. Hoeffding, A combinatorial central limit theorem, 1951), and it
+//! is nearly normal. Congestion, jitter and changing routes spread round trips, but do not follow
+//! our pauses.
 
 use std::f64::consts::TAU;
 
@@ -17,42 +17,41 @@ use statrs::function::erf::erfc;
 
 use crate::read::Trip;
 
-/// The chance that a circuit whose relays hold nothing back counts as held.
+/// The probability that a circuit whose relays hold nothing back counts as held.
 pub const CIRCUIT_LEVEL: f64 = 0.05;
 
-/// The least part of replies in the beat that counts. Less can be certain and yet no bucket: a
-/// tenth of a ms that a processor takes to wake after a long pause, for instance.
+/// The least part of replies in the rhythm that counts. A smaller part can be significant without a
+/// bucket: for example, a processor takes a tenth of a ms to wake up after a long pause.
 const LEAST_SHARE: f64 = 0.1;
-/// By how much a tor's wake-ups come later than its refill interval, in ms: its timer begins anew
-/// when the bucket is next empty. By the logs of full relays (tor 0.4.9.11) the median time between
-/// two was 101 to 103 ms; replies of circuits through them had the strongest beat at 100.5 to 101.
-/// Quotas of CPU time are not late, and show less here where round trips are long.
+/// How much later than its refill interval a tor's timer fires, in ms: it starts again when the
+/// bucket is next empty. In the logs of full relays (tor 0.4.9.11) the median time between two was
+/// 101 to 103 ms; the replies of circuits through them had the strongest rhythm at 100.5 to 101 ms.
+/// Quotas of CPU time are not late, and show less here if round trips are long.
 const LATE_MS: f64 = 0.7;
-/// How long the mean of pauses, as unit vectors, may be: 0 if they are spread over the interval, 1
-/// if all are the same.
+/// The longest mean vector of pauses: 0 if they are spread over the interval, 1 if all are equal.
 const LONGEST_MEAN: f64 = 0.5;
 
-/// How much a circuit's replies come in beats.
+/// How well a circuit's replies follow the rhythm.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rhythm {
     /// The sum of cos(pause + round trip) minus its mean, in standard deviations.
     pub z: f64,
-    /// The chance of a greater one, if round trips hang not on pauses.
+    /// The probability of a greater one if round trips do not depend on pauses.
     pub p: f64,
-    /// What part of the replies comes in the beat, as far as it can be told.
+    /// The part of replies that follow the rhythm, as far as it can be estimated.
     pub share: f64,
 }
 
 impl Rhythm {
-    /// Whether the circuit counts as held back; one that is not does so with a chance of
-    /// [`CIRCUIT_LEVEL`] at most.
+    /// Whether the circuit counts as held back; others do with a probability of at most
+    /// [`CIRCUIT_LEVEL`].
     #[must_use]
     pub fn is_held(&self) -> bool {
         self.p <= CIRCUIT_LEVEL && self.share >= LEAST_SHARE
     }
 }
 
-/// The beat of round trips for an interval in ms; none if pauses are not spread over it, or there
+/// The rhythm of round trips for an interval in ms; none if pauses are not spread over it, or there
 /// are fewer than three.
 #[must_use]
 pub fn rhythm(trips: &[Trip], interval_ms: f64) -> Option<Rhythm> {
@@ -70,7 +69,7 @@ pub fn rhythm(trips: &[Trip], interval_ms: f64) -> Option<Rhythm> {
         return None;
     }
     let both = trips.iter().map(|trip| (angle(trip.pause_ms) + angle(trip.rtt_ms)).cos());
-    // What the two means make of it is in every order.
+    // The part that follows from the two means is the same in every order.
     let share = both.sum::<f64>() / n - (pauses.cos * rtts.cos - pauses.sin * rtts.sin);
     let variance = (pauses.spread() * rtts.spread() + pauses.cos_twice() * rtts.cos_twice()
         - pauses.sin_twice() * rtts.sin_twice())
@@ -79,7 +78,7 @@ pub fn rhythm(trips: &[Trip], interval_ms: f64) -> Option<Rhythm> {
     Some(Rhythm { z, p: 0.5 * erfc(z / std::f64::consts::SQRT_2), share: share.clamp(0.0, 1.0) })
 }
 
-/// What angles have in the mean, as unit vectors.
+/// The means of angles as unit vectors.
 struct Angles {
     /// The cosine.
     cos: f64,
@@ -90,7 +89,7 @@ struct Angles {
 }
 
 impl Angles {
-    /// Of one angle or more.
+    /// Of at least one angle.
     fn of(all: impl ExactSizeIterator<Item = f64> + Clone) -> Self {
         let mean = |of: fn(f64) -> f64| all.clone().map(of).sum::<f64>() / all.len() as f64;
         Self {

@@ -1,6 +1,6 @@
-//! Compares what was found with a file that says which relays hold cells back.
+//! Compares the relays found with a file of the relays that hold cells back.
 //!
-//! A fingerprint a line; what follows it, empty lines and what follows a `#` are left out.
+//! It has one fingerprint per line; the rest of a line, empty lines and text after `#` are ignored.
 
 use std::collections::BTreeSet;
 
@@ -15,33 +15,34 @@ use crate::paths::file::{fingerprint, words};
 pub struct NoTruth {
     /// The file.
     pub file: String,
-    /// Which line, from 1.
+    /// The line number, from 1.
     pub line: usize,
-    /// The error, and what to do.
+    /// The error, with advice.
     pub reason: String,
 }
 
-/// Compares what was found with what is known, each by fingerprints.
+/// The comparison of the relays found with the truth, by fingerprints.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Compared {
     /// Relays that hold cells back and were found.
     pub hits: Vec<String>,
-    /// Relays that do and were not.
+    /// Relays that hold cells back and were not found.
     pub misses: Vec<String>,
-    /// Relays that were found and do not.
+    /// Relays that were found and hold nothing back.
     pub false_alarms: Vec<String>,
-    /// Relays that were found and do not, but could not be told from one that does.
+    /// Relays that were found and hold nothing back, but cannot be distinguished from one that
+    /// does.
     pub not_told_apart: Vec<String>,
-    /// Relays that do and are on no circuit that counts.
+    /// Relays that hold cells back and are on no analysed circuit.
     pub not_looked_at: Vec<String>,
-    /// How many relays were looked at that do not.
+    /// The number of analysed relays that hold nothing back.
     pub innocent: u64,
 }
 
-/// Reads a file of relays that hold cells back. `file` is only for errors.
+/// Reads a file of relays that hold cells back. `file` is used in errors only.
 ///
 /// # Errors
-/// [`NoTruth`] for the first line that is none, and for a relay that is there twice.
+/// [`NoTruth`] for the first line that is not a fingerprint, and for a duplicate.
 pub fn parse(file: &str, text: &str) -> Result<BTreeSet<String>, NoTruth> {
     let mut all = BTreeSet::new();
     for (line, content) in (1..).zip(text.lines()) {
@@ -56,7 +57,7 @@ pub fn parse(file: &str, text: &str) -> Result<BTreeSet<String>, NoTruth> {
 }
 
 impl Compared {
-    /// Compares what was found with the truth, among relays that were looked at.
+    /// Compares the relays found with the truth, among analysed relays.
     #[must_use]
     pub fn of(buckets: &Buckets, truth: &BTreeSet<String>) -> Self {
         let mut compared = Self::default();
@@ -85,7 +86,7 @@ mod tests {
     use super::*;
     use crate::buckets::Held;
 
-    /// The fingerprint of one digit.
+    /// The fingerprint that repeats this digit.
     fn id(digit: char) -> String {
         digit.to_string().repeat(40)
     }

@@ -1,14 +1,14 @@
-//! How busy relays say they are: `write-history` and `read-history` of extra-info documents
-//! (dir-spec 2.1.2).
+//! The use that relays report: `write-history` and `read-history` of extra-info documents (dir-spec
+//! 2.1.2).
 
 use std::collections::HashMap;
 
-/// The longest interval that is believed, in seconds: tor's is a day.
+/// The longest interval that is accepted, in seconds; tor's is a day.
 const LONGEST_SECS: u64 = 7 * 24 * 3600;
 
-/// Bytes a second that relays say they moved in their newest finished interval, by fingerprint in
-/// upper case: the greater of what they read and wrote. Of several documents of a relay the last
-/// one counts. What is not understood is left out.
+/// The rates in bytes a second that relays report for their newest finished interval, by
+/// fingerprint in upper case: the greater of read and written bytes. Of several documents of a
+/// relay the last is used. Invalid lines are ignored.
 #[must_use]
 pub fn rates(text: &str) -> HashMap<String, f64> {
     let mut rates = HashMap::new();

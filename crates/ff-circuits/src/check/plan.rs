@@ -1,40 +1,40 @@
-//! When to download what through whom.
+//! Plans downloads: times, relays and sizes.
 //!
-//! A relay must not be able to tell a probe from a client. So gaps are exponential above the least
-//! one (what has been says nothing more of what comes), relays take turns in an order that is drawn
-//! anew each round, sizes are those of ordinary downloads, and the rest of each path is drawn as a
-//! client does. Addresses tell a guard and an exit nevertheless ([`super`]).
+//! A relay must not be able to distinguish a probe from a client. So gaps above the least one are
+//! exponential (the past does not predict the next), relays take turns in a new random order each
+//! round, sizes are those of ordinary downloads, and the rest of each path is drawn as by a client.
+//! Guards and exits can distinguish them by addresses nevertheless ([`super`]).
 
 use std::time::Duration;
 
 use rand::seq::{IndexedRandom, SliceRandom};
 use rand::{Rng, RngExt};
 
-/// Sizes of downloads, in bytes: those of OnionPerf, which are in the network all the time.
+/// Sizes of downloads, in bytes: those of OnionPerf, which always occur in the network.
 pub const SIZES: [u64; 3] = [50 << 10, 1 << 20, 5 << 20];
 
-/// A download that is to be made.
+/// A planned download.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Planned {
-    /// When, after the beginning.
+    /// The time since the beginning.
     pub at: Duration,
-    /// Through whom: a place in the list.
+    /// The relay's index in the list.
     pub relay: usize,
-    /// How much, in bytes.
+    /// The size in bytes.
     pub size: u64,
 }
 
-/// Times between the beginnings of two downloads.
+/// Times between the starts of two downloads.
 #[derive(Clone, Copy, Debug)]
 pub struct Gaps {
-    /// On average.
+    /// The mean.
     pub mean: Duration,
-    /// At least, also where many are overdue.
+    /// The least, even when many downloads are overdue.
     pub least: Duration,
 }
 
 impl Gaps {
-    /// Draws one. Where the mean is not above the least one, all are that.
+    /// Draws a gap. If the mean is not above the least, all gaps are the least.
     fn draw(self, rng: &mut impl Rng) -> Duration {
         // 1 - random is above 0, so the logarithm is finite.
         let above = -(1.0 - rng.random::<f64>()).ln();
@@ -85,7 +85,7 @@ mod tests {
         assert!(found.iter().all(|above| *above >= 0.0), "seed {seed}");
         let mean = ff_report::stats::mean(&found).expect("gaps");
         let deviation = ff_report::stats::deviation(&found).expect("gaps");
-        // Of exponential gaps the deviation is the mean.
+        // The standard deviation of exponential gaps is the mean.
         assert!((mean / 10.0 - 1.0).abs() < 0.12, "seed {seed}: {mean}");
         assert!((deviation / mean - 1.0).abs() < 0.15, "seed {seed}: {deviation}");
         assert!(plan(3, 2, gaps, &[], &mut rng).is_empty());

@@ -1,4 +1,4 @@
-//! With downloads that are made up.
+//! Tests with invented downloads.
 
 use proptest::prelude::*;
 use rand::{RngExt, SeedableRng};
@@ -7,7 +7,7 @@ use rand_chacha::ChaCha12Rng;
 use super::*;
 use crate::chance;
 
-/// A megabyte a second, a quarter of it in use.
+/// 1 MB/s, a quarter of it in use.
 const RELAY: Known = Known { capacity: 1e6, busy: 0.25 };
 
 /// Downloads through relays that starve these shares of their clients.
@@ -79,7 +79,7 @@ fn what_fails_elsewhere_or_is_slow_for_all_is_no_relays_fault() {
         |relay, outcome| Probe { relay, size: 1, others_spare: 5e6, outcome, ..Probe::default() };
     let mut all = Vec::new();
     for relay in 0..4 {
-        // A short download fills no relay.
+        // A short download does not fill a relay.
         all.extend((0..40).map(|_| probe(relay, Outcome::Arrived(3e4))));
         all.extend((0..9).map(|_| probe(relay, Outcome::FailedElsewhere)));
     }
@@ -88,14 +88,14 @@ fn what_fails_elsewhere_or_is_slow_for_all_is_no_relays_fault() {
     }
     all.extend((0..20).map(|_| probe(2, Outcome::FailedHere)));
     assert_eq!(judge(&[RELAY; 4], &all, 0.1)[2].verdict, RelayVerdict::Starves);
-    // Alone, one download that fails says nothing, and many do.
+    // With no other relays, one failed download proves nothing, and many do.
     let alone = |fails: usize| {
         let outcome = |at| if at < fails { Outcome::FailedHere } else { Outcome::Arrived(3e4) };
         let all: Vec<_> = (0..30).map(|at| probe(0, outcome(at))).collect();
         judge(&[RELAY], &all, 0.15)[0].verdict
     };
     assert_eq!([1, 12].map(alone), [RelayVerdict::Undecided, RelayVerdict::Starves]);
-    // With a slow neighbour on the path a slow download says nothing.
+    // With a slow relay on the path a slow download proves nothing.
     let slow = Probe { others_spare: 4e4, ..probe(0, Outcome::Arrived(3e4)) };
     let fast = [1, 2, 3].map(|relay| probe(relay, Outcome::Arrived(7e5)));
     let counts = |all: &[Probe]| {
@@ -111,7 +111,7 @@ fn what_fails_elsewhere_or_is_slow_for_all_is_no_relays_fault() {
 #[test]
 fn who_starves_clients_is_not_its_own_measure() {
     let mut rng = ChaCha12Rng::seed_from_u64(8);
-    // Alone it is compared with nobody: it gets the benefit of the doubt, and no acquittal.
+    // With no others to compare, it is neither accused nor acquitted.
     for share in [0.3, 0.8, 1.0] {
         let found = judge(&[RELAY], &probes(&[share], 40, &mut rng), 0.15)[0];
         assert_eq!((found.verdict, found.starved), (RelayVerdict::Undecided, 0), "{found:?}");
@@ -119,7 +119,7 @@ fn who_starves_clients_is_not_its_own_measure() {
     }
     let served = judge(&[RELAY], &probes(&[0.0], 40, &mut rng), 0.15)[0];
     assert_eq!((served.verdict, served.unclear), (RelayVerdict::Serves, 0));
-    // Beside others it is found whatever it starves, and two of five, too.
+    // With others it is found for any share, and so are two of five.
     let found = judge(&[RELAY; 4], &probes(&[1.0, 0.0, 0.0, 0.0], 40, &mut rng), 0.15);
     assert_eq!(found[0].verdict, RelayVerdict::Starves);
     let found = judge(&[RELAY; 5], &probes(&[0.9, 0.9, 0.0, 0.0, 0.0], 40, &mut rng), 0.15);
@@ -163,8 +163,8 @@ fn nobody_starves_if_the_others_may_starve_as_many() {
     assert_eq!(judge(&[RELAY; 2], &all, 0.15)[0].verdict, RelayVerdict::Undecided);
 }
 
-/// Downloads through the first of five relays, of which each goes through others that are drawn; it
-/// is starved if this says so.
+/// Downloads through the first of five relays, each with other random relays; `is_starved` decides
+/// which are starved.
 fn neighbours(is_starved: impl Fn(usize) -> bool, trip_secs: f64, starved: f64) -> Finding {
     let mut all = Vec::new();
     for (relay, at) in (0..5).flat_map(|relay| (0..40).map(move |at| (relay, at))) {
@@ -205,8 +205,8 @@ fn who_is_far_away_is_not_accused_of_it_and_not_acquitted() {
 
 #[test]
 fn who_holds_circuits_back_is_not_excused_by_more_than_the_earth_is_large() {
-    // The usual value is 7e5: 5 s would be 38 times as far, and count as 0.43 s, which is 3.3 times
-    // as far.
+    // The usual rate is 7e5. A distance of 5 s, 38 times as far, counts as 0.43 s, 3.3 times as
+    // far.
     for (rate, unclear, starved) in [(1.1e5, 40, 0), (1.0e5, 0, 40)] {
         let found = neighbours(|_| true, 5.0, rate);
         assert_eq!((found.unclear, found.starved), (unclear, starved), "{rate}: {found:?}");
@@ -239,16 +239,16 @@ fn in_places(relays: &[(usize, usize, f64)]) -> Vec<Finding> {
 fn relays_are_compared_with_those_of_their_place() {
     let verdicts = |found: &[Finding]| found.iter().map(|one| one.verdict).collect::<Vec<_>>();
     let [serves, undecided] = [RelayVerdict::Serves, RelayVerdict::Undecided];
-    // What fails through all guards, and through no middle.
+    // Failures through all guards, and through no middle.
     let (guard, middle) = ((0, 24, 7e5), (1, 0, 7e5));
     let all = [guard, middle, guard, middle, guard, middle, guard, middle];
     let found = in_places(&all);
     let expected = [undecided, serves, undecided, serves, undecided, serves, undecided, serves];
     assert_eq!(verdicts(&found), expected, "{found:?}");
-    // The guard through which all fails is found nevertheless.
+    // A guard through which all fail is found nevertheless.
     let found = in_places(&[&[(0, 40, 7e5)], &all[1..]].concat());
     assert_eq!((found[0].verdict, found[2].verdict), (RelayVerdict::Starves, undecided));
-    // What is slow through all exits.
+    // Slow downloads through all exits.
     let found = in_places(&[&[(2, 0, 3e5); 4][..], &[middle; 4]].concat());
     assert_eq!(verdicts(&found), [serves; 8], "{found:?}");
 }
@@ -303,12 +303,12 @@ fn what_never_came_counts_beside_others_only() {
 #[test]
 fn of_many_relays_hardly_one_is_accused_by_chance() {
     let mut rng = chance::generator();
-    // A tenth of all downloads is slow, through whomever.
+    // A tenth of all downloads is slow, through any relay.
     let accused = (0..60).filter(|_| {
         let all = probes(&[0.1; 100], 30, &mut rng);
         judge(&[RELAY; 100], &all, 0.15).iter().any(|found| found.verdict == RelayVerdict::Starves)
     });
-    // Without heeding how many there are, every other time one would be.
+    // Without the correction for their number, one would be accused every other time.
     let accused = accused.count();
     assert!(accused <= 8, "{accused} of 60");
 }

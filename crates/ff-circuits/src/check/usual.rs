@@ -1,33 +1,33 @@
-//! What downloads usually get, and so which are starved.
+//! The usual rates of downloads, and which downloads are starved.
 
 use ff_report::stats;
 
 use super::{FARTHEST_SECS, Known, LEAST_OTHERS, NEAR_SECS, Outcome, Probe, STARVED};
 
-/// What a download had.
+/// The share of a download.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Share {
-    /// Less than half of what it should have had.
+    /// Less than half of the expected rate.
     Starved,
-    /// At least half.
+    /// At least half of it.
     Served,
-    /// Less than what the relay has to spare, and nobody knows whether that is usual, or usual of
-    /// one so far away, or how much less than what can come in the time that it had.
+    /// Less than what the relay has to spare; but the usual rate, or that of such a distant relay,
+    /// is unknown, or so is how much more would have arrived without the time limit.
     Unclear,
 }
 
-/// For each size, and each relay, what downloads of that size usually get through the others: the
-/// median of their medians; none if there are fewer than [`LEAST_OTHERS`].
+/// For each size and relay, the usual rate of downloads of that size through the others: the median
+/// of their medians; none with fewer than [`LEAST_OTHERS`].
 pub(super) struct Usual {
     /// By size, in bytes a second.
     rates: Vec<(u64, Vec<Option<f64>>)>,
     /// The distance of each relay relative to the others: its least round trip divided by the
-    /// median of theirs; none if that is not known.
+    /// median of theirs; none if unknown.
     distances: Vec<Option<f64>>,
 }
 
 impl Usual {
-    /// Of these downloads through these relays.
+    /// From these downloads through these relays.
     pub(super) fn of(probes: &[Probe], relays: &[Known]) -> Self {
         let mut sizes: Vec<u64> = probes.iter().map(|probe| probe.size).collect();
         sizes.sort_unstable();
@@ -40,7 +40,7 @@ impl Usual {
         Self { rates, distances: distances(probes, relays.len()) }
     }
 
-    /// What share a download had; none if it says nothing of the relay.
+    /// The share of a download; none if it proves nothing about the relay.
     pub(super) fn share(&self, known: Known, probe: &Probe) -> Option<Share> {
         match probe.outcome {
             Outcome::FailedHere => Some(Share::Starved),
@@ -48,7 +48,8 @@ impl Usual {
             Outcome::NeverCame => Some(Share::Starved),
             Outcome::FailedElsewhere => None,
             Outcome::Arrived(rate) => self.share_at(rate, known, probe),
-            // At less than this it is starved if it is at this; else nobody knows.
+            // The rate is less than this; if it is starved at this rate it is starved, else it is
+            // unclear.
             Outcome::TimedOut(rate) => {
                 let starved = self.share_at(rate, known, probe).filter(|at| *at == Share::Starved);
                 Some(starved.unwrap_or(Share::Unclear))
@@ -56,30 +57,30 @@ impl Usual {
         }
     }
 
-    /// What downloads of its size usually get through others.
+    /// The usual rate of downloads of this size through others.
     fn rate(&self, probe: &Probe) -> Option<f64> {
         let (_, usual) = self.rates.iter().find(|(size, _)| *size == probe.size)?;
         usual.get(probe.relay).copied().flatten()
     }
 
-    /// The share that a download at this rate, in bytes a second, has.
+    /// The share of a download at this rate, in bytes a second.
     fn share_at(&self, rate: f64, known: Known, probe: &Probe) -> Option<Share> {
         let usual = self.rate(probe);
         let distance = self.distances.get(probe.relay).copied().flatten().unwrap_or(1.0);
         match usual {
             _ if rate >= STARVED * known.spare() => Some(Share::Served),
             Some(usual) if rate >= STARVED * usual => Some(Share::Served),
-            // The other relays of the path may not have given more.
+            // The path's other relays may have been the limit.
             _ if rate >= STARVED * probe.others_spare => None,
-            // Windows take as many round trips, however long these are.
+            // Windows need the same number of round trips, however long these are.
             Some(usual) if rate * distance < STARVED * usual => Some(Share::Starved),
             _ => Some(Share::Unclear),
         }
     }
 }
 
-/// The median of what arrived through each of these relays, in bytes a second; none where nothing
-/// did.
+/// The median rate of downloads that arrived through each of these relays, in bytes a second; none
+/// if none did.
 pub(super) fn medians<'a>(
     probes: impl IntoIterator<Item = &'a Probe>,
     relays: usize,
@@ -93,8 +94,8 @@ pub(super) fn medians<'a>(
     rates.into_iter().map(stats::median).collect()
 }
 
-/// How many times as far away as the others each relay is; 1 for those that are as near. A relay
-/// farther away than [`FARTHEST_SECS`] counts as if it were just that.
+/// The distance of each relay as a multiple of the others' median; 1 for those that are equally
+/// near. An additional round trip above [`FARTHEST_SECS`] counts as that.
 fn distances(probes: &[Probe], relays: usize) -> Vec<Option<f64>> {
     let mut least = vec![None; relays];
     for probe in probes {
@@ -114,11 +115,11 @@ fn distances(probes: &[Probe], relays: usize) -> Vec<Option<f64>> {
 }
 
 /// For each relay the median of the others' medians that are evidence of what it could carry. A
-/// relay that carried all it has to spare is such evidence only for relays with at most as much to
+/// relay that carried all that it has to spare is evidence only for relays with at most as much to
 /// spare.
 ///
-/// There may be thousands of relays, so they are gone through once, from who has most to spare to
-/// who has least: ever more of the others say something.
+/// There may be thousands of relays, so one pass is made in descending order of spare capacity: the
+/// number of others that are evidence grows.
 fn of_others(medians: &[Option<f64>], relays: &[Known]) -> Vec<Option<f64>> {
     let judged = |relay: usize| medians[relay].filter(|_| relays[relay].can_be_judged());
     let (mut says, mut full) = (Sorted::default(), Vec::new());
@@ -129,7 +130,7 @@ fn of_others(medians: &[Option<f64>], relays: &[Known]) -> Vec<Option<f64>> {
             None => {}
         }
     }
-    // A relay with unknown capacity to spare has at most as much as any other, and so comes last.
+    // A relay with unknown spare capacity comes last, because it may have less than any other.
     let spare = |relay: usize| Some(relays[relay].spare()).filter(|spare| !spare.is_nan());
     let spare = |relay: usize| spare(relay).unwrap_or(f64::NEG_INFINITY);
     let mut order: Vec<usize> = (0..relays.len()).collect();
@@ -145,12 +146,12 @@ fn of_others(medians: &[Option<f64>], relays: &[Known]) -> Vec<Option<f64>> {
     usual
 }
 
-/// Medians in their order.
+/// Sorted medians.
 #[derive(Default)]
 struct Sorted(Vec<f64>);
 
 impl Sorted {
-    /// Where this one is, or would be.
+    /// The index of a value, or where it would be inserted.
     fn place(&self, median: f64) -> usize {
         self.0.partition_point(|one| one.total_cmp(&median).is_lt())
     }
@@ -159,7 +160,7 @@ impl Sorted {
         self.0.insert(self.place(median), median);
     }
 
-    /// The median of all but one of them; none if these are fewer than [`LEAST_OTHERS`].
+    /// The median of all but one of them; none if fewer than [`LEAST_OTHERS`] remain.
     fn without(&mut self, own: Option<f64>) -> Option<f64> {
         let own = own.map(|own| self.place(own)).map(|place| (place, self.0.remove(place)));
         let enough = Some(&self.0).filter(|others| others.len() >= LEAST_OTHERS);
@@ -177,7 +178,7 @@ mod tests {
 
     use super::*;
 
-    /// What [`Usual::of`] says, each by going over everything.
+    /// The result of [`Usual::of`], computed for each relay from all others.
     fn plain(probes: &[Probe], relays: &[Known], size: u64, relay: usize) -> Option<f64> {
         let median = |of: usize| {
             let rate = |probe: &Probe| match probe.outcome {
@@ -197,7 +198,7 @@ mod tests {
         if others.len() < LEAST_OTHERS { None } else { stats::median(others) }
     }
 
-    /// Few values, so that some are equal, and now and then an odd one.
+    /// One of few values, so that some are equal, and sometimes an unusual one.
     fn value() -> impl Strategy<Value = f64> {
         prop_oneof![20 => (0_u8..6).prop_map(|tenths| f64::from(tenths) / 5.0), 1 => proptest::num::f64::ANY]
     }

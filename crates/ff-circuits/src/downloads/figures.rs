@@ -1,4 +1,4 @@
-//! Figures of downloads: what OnionPerf draws, and where the time went.
+//! Figures of downloads: those of OnionPerf, and the parts of the time.
 
 use ff_report::figure::{Axis, Figure, distribution};
 use ff_report::stats;
@@ -10,22 +10,22 @@ use super::{
 };
 use crate::record::CircuitRecord;
 
-/// The number of points that a cloud has at most.
+/// The largest number of points in a scatter plot.
 const POINTS: usize = 1500;
 
-/// What is drawn for a target: the names of its files, and the target in words.
+/// The figures of a target: the names of their files, and the target in words.
 struct Names {
     /// The target.
     target: DownloadTarget,
     /// The target in words.
     from: &'static str,
-    /// Times to first byte: their distribution, and over time.
+    /// Times to first byte: distribution, and over time.
     first: (&'static str, &'static str),
-    /// Times to last byte in the same way.
+    /// Times to last byte: distribution, and over time.
     last: (&'static str, &'static str),
     /// Throughput.
     rate: &'static str,
-    /// Where the time went.
+    /// The parts of the time.
     parts: &'static str,
 }
 
@@ -49,8 +49,7 @@ const NAMES_OF: [Names; 2] = [
     names!(DownloadTarget::Onion, "onion services", "onion"),
 ];
 
-/// The figures for which there are values. Those of last bytes and of parts are of the size that is
-/// most frequent.
+/// The figures that have values. Those of last bytes and of parts are of the most frequent size.
 #[must_use]
 pub fn figures(sets: &[DownloadSet], report: &DownloadReport) -> Vec<Figure> {
     let mut all = Vec::new();
@@ -72,17 +71,17 @@ pub fn figures(sets: &[DownloadSet], report: &DownloadReport) -> Vec<Figure> {
     all
 }
 
-/// Seconds on an axis.
+/// The label of axes in seconds.
 const SECONDS: &str = "seconds";
 
-/// The size that most downloads from a target have.
+/// The most frequent size of downloads from a target.
 fn usual_size(report: &DownloadReport, target: DownloadTarget) -> Option<u64> {
     let groups = report.sets.iter().flat_map(|set| &set.groups);
     let groups = groups.filter(|group| group.target == target);
     groups.max_by_key(|group| group.downloads).map(|group| group.size_bytes)
 }
 
-/// The drawn downloads: of sets from a target, of all sizes or of one.
+/// The content of a figure: sets of downloads from a target, of all sizes or of one.
 #[derive(Clone, Copy)]
 struct Drawn<'a> {
     /// The sets, each of which is a curve.
@@ -103,7 +102,7 @@ impl<'a> Drawn<'a> {
         groups.filter(|(group, _)| is_drawn(group)).flat_map(|(_, lines)| lines).collect()
     }
 
-    /// How values are distributed.
+    /// The distribution of a value.
     fn distribution(
         self,
         name: &'static str,
@@ -119,7 +118,7 @@ impl<'a> Drawn<'a> {
         (!figure.curves.is_empty()).then_some(figure)
     }
 
-    /// Values over time, a mark each; of many evenly chosen ones.
+    /// A scatter plot of values over time; a regular sample if there are many.
     fn over_time(
         self,
         name: &'static str,
@@ -133,7 +132,7 @@ impl<'a> Drawn<'a> {
             let points: Vec<(f64, f64)> = self.lines(set).iter().filter_map(at).collect();
             let every = points.len().div_ceil(POINTS).max(1);
             let points = points.into_iter().step_by(every);
-            // A point that is not finite stands between two others, so no line joins them.
+            // A point that is not finite separates marks, so that no line joins them.
             let marks = points.flat_map(|point| [point, (f64::NAN, f64::NAN)]).collect();
             figure = figure.with_marks(set.label.clone(), marks);
         }
@@ -141,7 +140,7 @@ impl<'a> Drawn<'a> {
     }
 }
 
-/// How the mean time grows from part to part.
+/// The mean time up to the end of each part.
 fn where_it_went(
     name: &'static str,
     title: String,

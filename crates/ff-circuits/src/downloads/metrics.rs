@@ -1,9 +1,9 @@
-//! Tor Metrics' daily tables of downloads, with its columns: days are of UTC, times in ms,
-//! throughput in kbit/s, and a row without a source is of all of them.
+//! Tor Metrics' daily tables of downloads, with its columns: days are in UTC, times in ms,
+//! throughput in kbit/s, and a row without a source is for all sources.
 //!
-//! Quartiles are linear between ranks, as PostgreSQL's `PERCENTILE_CONT`; `low` and `high` are the
-//! least and the greatest value within 1.5 times the distance between the quartiles of these. Times
-//! are of whole downloads. Tor Metrics has them to 10 ms.
+//! Quartiles are linear between ranks, as in PostgreSQL's `PERCENTILE_CONT`; `low` and `high` are
+//! the least and the greatest value within 1.5 times the interquartile range of the quartiles.
+//! Times are of whole downloads. Tor Metrics has them in steps of 10 ms.
 
 use std::collections::BTreeMap;
 
@@ -16,13 +16,13 @@ use crate::onionperf::ErrorWords;
 use crate::read::downloads::DownloadRecords;
 use crate::record::{CircuitRecord, Download, SIZES};
 
-/// The first day on which throughput is that of the last MiB of 5; before, it was that from 0.5 to
-/// 1 MiB.
+/// The first day on which throughput is that of the last MiB of 5 MiB; before, it was that from 0.5
+/// to 1 MiB.
 const LAST_MIB_SINCE: &str = "2021-04-01";
-/// Hops of a circuit that are in the table.
+/// The number of a circuit's hops in the table.
 const POSITIONS: usize = 3;
 
-/// Values by the columns that come before them.
+/// Values by the columns before them.
 type Groups<K> = BTreeMap<K, Vec<f64>>;
 /// A day, a source and a kind of server.
 type Place = (String, String, &'static str);
@@ -30,9 +30,9 @@ type Place = (String, String, &'static str);
 /// The content of the tables.
 #[derive(Default)]
 struct Days {
-    /// Times to this many bytes: by day, bytes, source and server.
+    /// Times until this many bytes arrived: by day, bytes, source and server.
     times_ms: Groups<(String, u64, String, &'static str)>,
-    /// Timeouts, other failures and all.
+    /// Numbers of timeouts, other failures and all downloads.
     failures: BTreeMap<Place, [u64; 3]>,
     /// Times from hop to hop: by day, source and position.
     builds_ms: Groups<(String, String, usize)>,
@@ -55,13 +55,13 @@ pub fn tables(downloads: &DownloadRecords) -> [Table; 5] {
     days.tables()
 }
 
-/// The day on which a download was asked for; none if its time is out of range.
+/// The day of a download's request; none if its time is out of range.
 fn day(circuit: &CircuitRecord) -> Option<String> {
     let secs = u64::try_from(circuit.asked_unix_us()).ok()? / 1_000_000;
     Utc::from_unix_secs(secs).ok()?.to_string().get(..10).map(str::to_owned)
 }
 
-/// Microseconds in ms.
+/// Converts microseconds to ms.
 fn ms(us: u64) -> f64 {
     us as f64 / 1e3
 }
@@ -104,7 +104,7 @@ impl Days {
         let mut times = Rows::default();
         for ((day, bytes, source, server), values) in &self.times_ms {
             times.cell(day).cell(bytes).foreign(source).cell(server);
-            // Tor Metrics rounds these, and cuts off the others.
+            // Tor Metrics rounds these, and truncates the others.
             quartiles(values).into_iter().for_each(|value| _ = times.cell((value + 0.5).floor()));
             times.end_row();
         }
@@ -163,7 +163,7 @@ fn quartiles(values: &[f64]) -> [f64; 3] {
     [25.0, 50.0, 75.0].map(|percent| stats::percentile(&sorted, percent).unwrap_or(f64::NAN))
 }
 
-/// Throughput as Tor Metrics had it on that day: kbit/s are bits in a ms.
+/// Throughput as in Tor Metrics on that day: kbit/s are bits per ms.
 fn rate_kbit(day: &str, size: u64, download: &Download) -> Option<f64> {
     let (from, to, bits) = match size {
         FIVE_MIB if day >= LAST_MIB_SINCE => (8, 10, 8_388_608.0),
@@ -180,7 +180,8 @@ mod tests {
     use super::*;
     use crate::read::downloads::DownloadRecord;
 
-    /// A download of 5 MiB that began at this time; its n-th tenth came after n times `tenth_ms`.
+    /// A download of 5 MiB that began at this time; its n-th tenth arrived after n times
+    /// `tenth_ms`.
     fn download(
         began_unix_secs: f64,
         host: u32,
@@ -239,7 +240,7 @@ mod tests {
         assert_eq!(builds[..2], ["2021-03-31,,1,30,30,30", "2021-03-31,,2,40,40,40"]);
         let latencies = rows(&tables, "latencies.csv");
         assert_eq!(latencies[3], "2021-04-01,b,onion,500,500,500,500,500");
-        // 524,288 bytes in 100 and 200 ms; since April 1 MiB in 200 ms.
+        // 524,288 bytes between 100 and 200 ms; since April 1 MiB in 200 ms.
         let rates = rows(&tables, "onionperf-throughput.csv");
         assert_eq!(rates[0], "2021-03-31,,onion,20971,26214,31457,36700,41943");
         assert_eq!(rates[2], "2021-04-01,,onion,41943,41943,41943,41943,41943");

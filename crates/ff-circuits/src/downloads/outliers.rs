@@ -1,9 +1,9 @@
-//! The tables of outliers that OnionPerf 1.1's `viz` writes, with its columns and values: how often
-//! relays are in circuits of downloads that were slow or failed.
+//! The tables of outliers of OnionPerf 1.1's `viz`, with its columns and values: how often relays
+//! are in circuits of slow or failed downloads.
 //!
-//! Slow are whole downloads whose time lies above the 75th percentile of all sets' times from the
-//! same target. Their tables have only relays that are in slow circuits with every target that has
-//! such circuits. Each table has the most frequent relays.
+//! A whole download is slow if its time is above the 75th percentile of all sets' times from the
+//! same target. The tables of slow downloads have only relays that are in slow circuits of every
+//! target with slow circuits. Each table has the most frequent relays.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -21,10 +21,10 @@ const PERCENTILE: f64 = 75.0;
 const MOST_RELAYS: usize = 15;
 /// The columns.
 const HEADER: &[&str] = &["fingerprints", "server", "count"];
-/// The targets, in the order of OnionPerf's names for them.
+/// The targets, in the order of OnionPerf's names.
 const TARGETS: [DownloadTarget; 2] = [DownloadTarget::Onion, DownloadTarget::Exit];
 
-/// How often relays are in circuits, by their names.
+/// The number of circuits of each relay, by its name.
 type Counts = BTreeMap<String, usize>;
 
 /// The tables, each with the name of its file.
@@ -82,7 +82,7 @@ fn add(relay: &str, target: DownloadTarget, relays: &Counts, rows: &mut Rows) {
     }
 }
 
-/// The lines with this target whose time is an outlier.
+/// The lines of this target whose time is an outlier.
 fn above<'a>(
     all: &[&'a CircuitRecord],
     target: DownloadTarget,
@@ -96,7 +96,7 @@ fn above<'a>(
     timed.into_iter().filter(move |(_, secs)| *secs > usual).map(|(line, _)| line)
 }
 
-/// How often each relay is in these circuits.
+/// The number of these circuits that each relay is in.
 fn counts<'a>(lines: impl Iterator<Item = &'a CircuitRecord>) -> Counts {
     let mut counts = Counts::new();
     for relay in lines.flat_map(|line| &line.path) {
@@ -105,7 +105,7 @@ fn counts<'a>(lines: impl Iterator<Item = &'a CircuitRecord>) -> Counts {
     counts
 }
 
-/// The most frequent relays, by name; of equally frequent ones the first.
+/// The most frequent relays; those of equal frequency by name.
 fn most_frequent(relays: &Counts) -> Vec<&str> {
     let mut all: Vec<(&String, &usize)> = relays.iter().collect();
     all.sort_by_key(|(relay, count)| (Reverse(**count), *relay));
@@ -115,7 +115,7 @@ fn most_frequent(relays: &Counts) -> Vec<&str> {
     names
 }
 
-/// A relay as tor names it to OnionPerf: `$FINGERPRINT~nickname`.
+/// A relay in OnionPerf's form: `$FINGERPRINT~nickname`.
 fn long_name(relay: &PathRelay) -> String {
     let tilde = if relay.nick.is_empty() { "" } else { "~" };
     format!("${}{tilde}{}", relay.id, relay.nick)
@@ -137,7 +137,7 @@ mod tests {
         DownloadRecord { host: 0, id: String::new(), guards: None, circuit }
     }
 
-    /// The tables of these downloads: each row as a text.
+    /// The tables of these downloads; each row is a text.
     fn rows(all: Vec<DownloadRecord>) -> [Vec<String>; 3] {
         let downloads = DownloadRecords { all, ..DownloadRecords::default() };
         let tables = tables(&[DownloadSet { label: "a".to_owned(), downloads }]);

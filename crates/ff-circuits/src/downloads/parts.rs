@@ -1,16 +1,16 @@
-//! Where the time of a download went: parts that follow each other and add up to the whole.
+//! The parts of a download's time, which follow each other and add up to the total.
 //!
-//! The whole is what a user waits: of a circuit that was built for the download, its building and
-//! the download; of one that the client had, or built after it was asked, the download. What is
-//! measured between the two does not count. What is missing from a line, as the link of
-//! OnionPerf's, is part of the next one.
+//! The total is the time that a user waits: building the circuit and the download, if the circuit
+//! was built for it; only the download, if the client had the circuit or built it after the
+//! request. A pause between the two does not count. If a part is missing in a line, as the link in
+//! OnionPerf's, it is included in the next one.
 
 use serde::Serialize;
 
 use super::{secs, whole};
 use crate::record::{CircuitRecord, Client};
 
-/// The parts' names, in their order.
+/// The names of the parts, in order.
 pub const NAMES: [&str; 6] = ["link", "hops", "connection", "server", "first half", "second half"];
 
 /// The parts of one whole download, in µs.
@@ -26,32 +26,33 @@ pub struct PartMeans {
     pub link_secs: f64,
     /// Building the circuit's hops.
     pub hops_secs: f64,
-    /// From asking for the stream until the target was connected.
+    /// From the request for the stream until the target was connected.
     pub connection_secs: f64,
-    /// From then until the first byte.
+    /// From the connection until the first byte.
     pub server_secs: f64,
-    /// From then until half of it had come.
+    /// From the first byte until half of the download had arrived.
     pub first_half_secs: f64,
     /// From then until the last byte.
     pub second_half_secs: f64,
-    /// All of these.
+    /// The sum of the parts.
     pub total_secs: f64,
 }
 
 impl Parts {
-    /// The parts of a line; none if the download is not whole or lacks times.
+    /// The parts of a line; none if the download is not whole or times are missing.
     #[must_use]
     pub fn of(circuit: &CircuitRecord) -> Option<Self> {
         let download = whole(circuit)?;
         let (last, connected) = (download.us?, download.connected_us?);
         let (first, half) = (download.first_byte_us?, *download.tenths_us.get(5)?);
-        // None is earlier than the one before, so that nothing is counted twice.
+        // None is earlier than the previous one, so that no time counts twice.
         let connected = connected.min(last);
         let first = first.clamp(connected, last);
         let half = half.clamp(first, last);
         let build = circuit.build_us().unwrap_or(0);
         let is_built_for_it = circuit.client != Client::OnionPerf && download.before_us.is_none();
-        // Of a circuit that was begun after asking, the part of its building that was waited for.
+        // Of a circuit that was begun after the request, the part of its building that the request
+        // waited for.
         let waited = download
             .before_us
             .map_or(0, |before| before.saturating_add(build).min(connected).saturating_sub(before));
@@ -61,7 +62,7 @@ impl Parts {
         Some(Self([link, build - link, connection, first - connected, half - first, last - half]))
     }
 
-    /// All of it.
+    /// The sum of the parts, in µs.
     #[must_use]
     pub fn total_us(&self) -> u64 {
         self.0.iter().sum()
@@ -69,7 +70,7 @@ impl Parts {
 }
 
 impl PartMeans {
-    /// The means of these; none if there are none.
+    /// The means of these; none without any.
     pub(crate) fn of(all: impl Iterator<Item = Parts>) -> Option<Self> {
         let (mut sums, mut downloads) = ([0_u64; 6], 0_u64);
         for Parts(parts) in all {
@@ -92,7 +93,7 @@ impl PartMeans {
         })
     }
 
-    /// The means, by [`NAMES`].
+    /// The means, in the order of [`NAMES`].
     #[must_use]
     pub const fn means_secs(&self) -> [f64; 6] {
         [
@@ -110,7 +111,7 @@ impl PartMeans {
 mod tests {
     use super::*;
 
-    /// A line of this client, with these keys in its download.
+    /// A line of this client, with these additional keys in its download.
     fn line(client: &str, more: serde_json::Value) -> CircuitRecord {
         let mut line = serde_json::json!({ "schema": 1, "number": 0, "client": client, "began_unix_secs": 0.0,
             "began_us": 0, "path": [{ "id": "A" }, { "id": "B" }], "link_us": 40, "hops_us": [60, 100],
@@ -125,15 +126,15 @@ mod tests {
     #[test]
     fn parts_add_up_to_what_a_user_waits() {
         for (client, more, expected, total) in [
-            // Built for the download, which was asked for later: that pause counts for no part.
+            // Built for the download, which was requested later: that pause is in no part.
             ("arti", serde_json::json!({ "at_us": 7000 }), [40, 60, 150, 50, 100, 200], 600),
-            // Built after asking: 100 µs of the 150 until the connection.
+            // Built after the request: 100 µs of the 150 until the connection.
             ("tor", serde_json::json!({ "before_us": 20 }), [40, 60, 50, 50, 100, 200], 500),
-            // The same, but it was connected over another one before this stood.
+            // The same, but the connection used another circuit before this one was built.
             ("tor", serde_json::json!({ "before_us": 90 }), [40, 20, 90, 50, 100, 200], 500),
-            // OnionPerf's tor had it.
+            // OnionPerf's tor had the circuit already.
             ("onionperf", serde_json::json!({ "at_us": 7000 }), [0, 0, 150, 50, 100, 200], 500),
-            // Marks that go back take nothing.
+            // Marks that go back count as 0.
             (
                 "onionperf",
                 serde_json::json!({ "first_byte_us": 100 }),

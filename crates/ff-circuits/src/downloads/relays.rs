@@ -1,7 +1,7 @@
 //! Downloads by the relays of their circuits, and by the relays' positions: guard, middle, exit.
 //!
-//! A relay counts as a middle or an exit only if the whole path is known: files of OnionPerf have
-//! just the relays that a circuit reached. The last relay of a circuit to an onion service counts
+//! A relay counts as a middle or an exit only if the whole path is known: OnionPerf's files have
+//! only the relays that a circuit reached. The last relay of a circuit to an onion service counts
 //! as a middle.
 
 use std::collections::BTreeMap;
@@ -18,10 +18,10 @@ use crate::interval::{Interval, median};
 use crate::rank::{KruskalWallis, kruskal_wallis};
 use crate::record::{CircuitRecord, Client};
 
-/// A relay is compared with others if it has at least this number of whole downloads.
+/// The least number of whole downloads with which a relay is compared.
 const LEAST: usize = 5;
 
-/// Where a relay is in a circuit.
+/// A relay's position in a circuit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Position {
@@ -88,7 +88,7 @@ fn by_relay<'a>(
     found
 }
 
-/// What is known of each position in these lines.
+/// The report on each position in these lines.
 pub(super) fn positions(lines: &[&CircuitRecord]) -> Vec<PositionReport> {
     let mut times = BTreeMap::<Position, Vec<Vec<f64>>>::new();
     for ((position, _), lines) in by_relay(lines) {

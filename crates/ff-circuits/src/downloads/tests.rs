@@ -5,8 +5,8 @@ use serde_json::json;
 
 use super::*;
 
-/// A set of downloads of 1,000,000 bytes, each with its first and last byte in ms; without a last
-/// one it failed.
+/// A set of downloads of 1,000,000 bytes, each with the times of its first and last byte in ms;
+/// without the latter it failed.
 fn set(label: &str, times: &[(u64, Option<u64>)]) -> DownloadSet {
     let one = |(number, (first, last)): (usize, &(u64, Option<u64>))| {
         let failure = json!({ "stage": "download", "reason": "timeout", "whose": "unknown" });

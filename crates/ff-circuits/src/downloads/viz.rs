@@ -1,6 +1,6 @@
-//! The table that OnionPerf's `viz` writes, with its columns and values: a row for each download.
+//! The table of OnionPerf's `viz`, with its columns and values: a row for each download.
 //!
-//! Columns on guards are there if any download has a value for them, as pandas makes them.
+//! Columns on guards exist if any download has a value for them, as with pandas.
 
 use ff_base::utc::Utc;
 use ff_report::output::Rows;
@@ -9,7 +9,7 @@ use super::{DownloadSet, DownloadTarget, last_mbit_per_sec, secs, size_bytes};
 use crate::onionperf::ErrorWords;
 use crate::read::downloads::DownloadRecord;
 
-/// The columns that are always there.
+/// The columns that always exist.
 const ALWAYS: [&str; 9] = [
     "id",
     "time_to_first_byte",
@@ -21,9 +21,9 @@ const ALWAYS: [&str; 9] = [
     "server",
     "start",
 ];
-/// Those of the guards that a client had.
+/// The columns on the client's guards.
 const CLIENT: [&str; 2] = ["guard_country_codes", "guards"];
-/// Those of the circuit's guard.
+/// The columns on the circuit's guard.
 const CIRCUIT: [&str; 3] = ["guard", "uses_guard", "guard_index"];
 
 /// The header and the rows.
@@ -55,7 +55,7 @@ pub fn table(sets: &[DownloadSet]) -> (Vec<&'static str>, Rows) {
     (header, rows)
 }
 
-/// The cells that are always there.
+/// The columns that always exist.
 fn add(label: &str, one: &DownloadRecord, rows: &mut Rows) {
     let circuit = &one.circuit;
     let download = circuit.download.as_ref();
@@ -70,7 +70,7 @@ fn add(label: &str, one: &DownloadRecord, rows: &mut Rows) {
         .cell(start(circuit.asked_unix_us()));
 }
 
-/// A time as pandas writes it: `2021-01-01 00:01:49.410935`.
+/// A time in pandas' format: `2021-01-01 00:01:49.410935`.
 fn start(unix_us: i64) -> String {
     let us = u64::try_from(unix_us).unwrap_or(0);
     let time = Utc::from_unix_secs(us / 1_000_000).map(|time| time.to_string()).unwrap_or_default();

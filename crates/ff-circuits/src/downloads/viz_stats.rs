@@ -1,8 +1,8 @@
-//! The table of statistics that OnionPerf 1.1's `viz` writes, with its columns and values, of all
-//! sets together.
+//! The table of statistics of OnionPerf 1.1's `viz`, with its columns and values, for all sets
+//! together.
 //!
-//! Times count as in its table of downloads: a first byte also if the download failed later.
-//! Statistics of nothing are blank.
+//! Times are as in its table of downloads: a first byte counts also if the download failed later.
+//! Statistics without values are blank.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
@@ -51,10 +51,10 @@ pub fn table(sets: &[DownloadSet]) -> Table {
     ("onionperf.viz.stats.csv", HEADER, rows)
 }
 
-/// Something of a line.
+/// A value of a line.
 type Value = fn(&CircuitRecord) -> Option<f64>;
 
-/// Time to the first byte of a download, whatever came of it.
+/// Time to the first byte of a download, whether it is whole or not.
 fn first_byte(circuit: &CircuitRecord) -> Option<f64> {
     circuit.download.as_ref()?.first_byte_us.map(secs)
 }
@@ -72,7 +72,7 @@ struct Part<'a> {
     lines: Vec<&'a CircuitRecord>,
 }
 
-/// The parts by sizes, also where a part has no line of a size.
+/// The parts by size, including sizes of which a part has no line.
 fn by_size<'a>(sizes: &BTreeSet<u64>, parts: &[Part<'a>]) -> Vec<(u64, Part<'a>)> {
     let of_size = |size: u64, part: &Part<'a>| {
         let lines = part.lines.iter().copied().filter(|line| size_bytes(line) == size);
@@ -82,7 +82,7 @@ fn by_size<'a>(sizes: &BTreeSet<u64>, parts: &[Part<'a>]) -> Vec<(u64, Part<'a>)
 }
 
 impl<'a> Part<'a> {
-    /// The lines with this target; none if there are none.
+    /// The lines of this target; none without any.
     fn of(target: DownloadTarget, all: &[&'a CircuitRecord]) -> Option<Self> {
         let lines = all.iter().copied().filter(|line| DownloadTarget::of(line) == target);
         let lines: Vec<&CircuitRecord> = lines.collect();
@@ -100,7 +100,7 @@ impl<'a> Part<'a> {
         self.add(name, "mean", mean, rows);
     }
 
-    /// Adds the rows of failures, if there are any.
+    /// Adds the rows of failures, if there are failures.
     fn add_failures(&self, rows: &mut Rows) {
         let mut failures = BTreeMap::<String, u64>::new();
         for words in self.lines.iter().filter_map(|line| ErrorWords::of(line)) {

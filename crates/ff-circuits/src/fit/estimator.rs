@@ -1,32 +1,32 @@
-//! tor's own estimator of when to give a circuit up (path-spec, 2.4): a Pareto tail above ten
-//! common build times.
+//! tor's own estimator of the time after which a circuit is given up (path-spec 2.4): a Pareto tail
+//! above the mean of the ten most frequent build times.
 
 use serde::Serialize;
 
 /// The width of a bin of tor's histogram, in ms.
 const BIN_MS: f64 = 10.0;
-/// How many of the most frequent bins make the least build time: `cbtnummodes`.
+/// The number of most frequent bins whose mean is the least build time: `cbtnummodes`.
 const MODES: usize = 10;
-/// Fewer build times than this are not enough: `cbtmincircs`.
+/// The least number of build times: `cbtmincircs`.
 pub const LEAST: usize = 100;
-/// What no timeout to close is below, in ms: `cbtinitialtimeout`.
+/// The least timeout to close circuits, in ms: `cbtinitialtimeout`.
 const LEAST_CLOSE_MS: f64 = 60_000.0;
-/// The part of circuits that the timeout to close lets pass: `cbtclosequantile`.
+/// The quantile of the timeout to close circuits: `cbtclosequantile`.
 const CLOSE_PART: f64 = 0.99;
 
-/// What tor would have learned from build times.
+/// tor's estimate from build times.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Estimate {
-    /// Where the Pareto curve begins.
+    /// The start of the Pareto curve, in ms.
     pub xm_ms: f64,
-    /// Its exponent.
+    /// The exponent of the Pareto curve.
     pub alpha: f64,
-    /// The greatest build time.
+    /// The greatest build time, in ms.
     pub greatest_ms: f64,
 }
 
 impl Estimate {
-    /// From build times in ms; none of fewer than [`LEAST`], or if they are all the same.
+    /// From build times in ms; none with fewer than [`LEAST`], or if they are all equal.
     #[must_use]
     pub fn of(values_ms: &[f64]) -> Option<Self> {
         if values_ms.len() < LEAST {
@@ -38,23 +38,24 @@ impl Estimate {
         let logarithms: f64 = values_ms.iter().map(|value| value.max(xm_ms).ln()).sum();
         let above = logarithms - n * xm_ms.ln();
         let greatest_ms = values_ms.iter().copied().fold(0.0, f64::max);
-        // Where all lie at the beginning, rounding alone is left.
+        // If all are at the start of the curve, the sum is only a rounding error.
         (above > n * 1e-12).then_some(Self { xm_ms, alpha: n / above, greatest_ms })
     }
 
-    /// The value at or below which a part of the curve lies.
+    /// The quantile of the curve for a part of circuits, in ms.
     #[must_use]
     pub fn quantile_ms(self, part: f64) -> f64 {
         self.xm_ms / (1.0 - part).powf(1.0 / self.alpha)
     }
 
-    /// When to stop waiting for a circuit of three hops, for this part of them (`cbtquantile`).
+    /// The timeout for circuits of three hops that accepts this part of them (`cbtquantile`), in
+    /// ms.
     #[must_use]
     pub fn timeout_ms(self, part: f64) -> f64 {
         self.quantile_ms(part).min(self.greatest_ms)
     }
 
-    /// When to close it.
+    /// The timeout to close circuits, in ms.
     #[must_use]
     pub fn close_ms(self) -> f64 {
         self.quantile_ms(CLOSE_PART).min(2.0 * self.greatest_ms).max(LEAST_CLOSE_MS)
@@ -67,8 +68,8 @@ impl Estimate {
     }
 }
 
-/// The mean of the middles of the most frequent bins, by how often they are; of equally frequent
-/// ones the earlier.
+/// The mean of the midpoints of the most frequent bins, weighted by frequency; of equally frequent
+/// bins the earlier ones are used.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -94,8 +95,8 @@ mod tests {
 
     #[test]
     fn the_curve_is_that_of_path_spec() {
-        // Twenty each of 100 and 110 ms, ten of 200 to 270 ms and so on; one bin of ten modes is
-        // too many.
+        // Twenty each of 100 and 110 ms, ten of 200 to 270 ms and so on; there is one bin more than
+        // ten modes.
         let mut values = Vec::new();
         for (ms, times) in [(101.0, 20), (112.0, 20), (205.0, 10), (1000.0, 50)] {
             values.extend(std::iter::repeat_n(ms, times));

@@ -1,8 +1,8 @@
-//! Distributions of a shape, a scale and a shift: Fréchet, Weibull, Pareto and lognormal.
+//! Distributions with a shape, a scale and a shift: Fréchet, Weibull, Pareto and lognormal.
 //!
-//! A value minus the shift is what is distributed. The shift is fitted with the rest: what no
-//! circuit can be faster than. Near the least value the likelihood of some of them has no bound, so
-//! the shift stays `NEAREST` away.
+//! The distribution is that of a value minus the shift, which is fitted with the other parameters:
+//! the time that no circuit can beat. For some of them the likelihood is unbounded near the least
+//! value, so the shift stays `NEAREST` away from it.
 
 use serde::Serialize;
 use statrs::function::erf::{erfc, erfc_inv};
@@ -10,16 +10,16 @@ use statrs::function::erf::{erfc, erfc_inv};
 use super::sample::Sample;
 use super::search;
 
-/// The shift stays so far below the least value, as a part of the median.
+/// The least distance of the shift from the least value, as a part of the median.
 const NEAREST: f64 = 1e-6;
-/// Logarithms of likelihoods that differ by less are the same.
+/// Log-likelihoods that differ by less count as equal.
 const TOLERANCE: f64 = 1e-6;
-/// A shift further away than this number of medians changes nothing: at 1e4 the exponential
-/// distribution, which is a Pareto one whose shift is infinitely far away, was still 0.014 more
-/// likely for 560 values; what is missing falls with the distance.
+/// The greatest distance of the shift, in medians; beyond it nothing changes. At 1e4 the
+/// exponential distribution, which is a Pareto distribution with an infinitely distant shift, was
+/// still 0.014 more likely for 560 values; the difference falls with the distance.
 const FURTHEST: f64 = 1e7;
 
-/// Which distribution.
+/// The family of a distribution.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Family {
@@ -34,10 +34,10 @@ pub enum Family {
 }
 
 impl Family {
-    /// All of them.
+    /// All families.
     pub const ALL: [Self; 4] = [Self::Frechet, Self::Weibull, Self::Pareto, Self::Lognormal];
 
-    /// Its name in tables.
+    /// The name in tables.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -52,7 +52,7 @@ impl Family {
 /// A distribution with its parameters.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Law {
-    /// Which.
+    /// The family.
     pub family: Family,
     /// The shape.
     pub shape: f64,
@@ -63,7 +63,7 @@ pub struct Law {
 }
 
 impl Law {
-    /// ln((x - shift)/scale), exact also where the shift is far away and all values are near the
+    /// ln((x - shift)/scale), precise also if the shift is distant and all values are near the
     /// scale.
     fn up(self, x: f64) -> f64 {
         ((x - self.shift - self.scale) / self.scale).ln_1p()
@@ -87,7 +87,7 @@ impl Law {
         if found.is_nan() { f64::NEG_INFINITY } else { found }
     }
 
-    /// The logarithm of the part that lies above a value.
+    /// The logarithm of the probability of a greater value.
     #[must_use]
     pub fn ln_above(self, x: f64) -> f64 {
         if x <= self.shift {
@@ -103,7 +103,7 @@ impl Law {
         }
     }
 
-    /// The part that lies at or below a value.
+    /// The cumulative distribution function.
     #[must_use]
     pub fn below(self, x: f64) -> f64 {
         if x <= self.shift {
@@ -117,7 +117,7 @@ impl Law {
         }
     }
 
-    /// The value at or below which a part of all lies.
+    /// The quantile function.
     #[must_use]
     pub fn quantile(self, part: f64) -> f64 {
         let up = match self.family {
@@ -129,7 +129,7 @@ impl Law {
         self.shift + self.scale * up.exp()
     }
 
-    /// The logarithm of the likelihood of a sample.
+    /// The log-likelihood of a sample.
     #[must_use]
     pub fn ln_likelihood(self, sample: &Sample) -> f64 {
         let seen: f64 = sample.seen().iter().map(|(x, n)| n * self.ln_density(*x)).sum();
@@ -150,17 +150,17 @@ impl Law {
             best = climb(best, &scaled, 0.003)?;
         }
         let shift = best.shift * unit;
-        // A Pareto distribution begins at the least value, however a product is rounded.
+        // A Pareto distribution starts at the least value, also with rounding errors.
         let begins = (family == Family::Pareto).then(|| sample.least()).flatten();
         let scale = begins.map_or(best.scale * unit, |least| least - shift);
         Some(Self { scale, shift, ..best })
     }
 }
 
-/// The best of searches that begin at several shifts.
+/// The best result of searches that start at several shifts.
 fn sought(family: Family, sample: &Sample) -> Option<Law> {
     let least = sample.least()?;
-    // How far the shift lies below the least value.
+    // Distances of the shift from the least value.
     let gaps = [least, 0.02 * least, 0.3, 3.0, 30.0];
     let from = |gap| climb(start(family, sample, bounded(gap)), sample, 0.2);
     let found = gaps.into_iter().filter_map(from);
@@ -168,8 +168,8 @@ fn sought(family: Family, sample: &Sample) -> Option<Law> {
     with_value.max_by(|one, other| one.0.total_cmp(&other.0)).map(|(_, law)| law)
 }
 
-/// Parameters for a shift that lies so far below the least value, by means and deviations of
-/// logarithms.
+/// The first parameters for a shift at this distance below the least value, from the mean and
+/// standard deviation of logarithms.
 fn start(family: Family, sample: &Sample, gap: f64) -> Law {
     let least = sample.least().unwrap_or(0.0);
     let shift = least - gap;
@@ -178,8 +178,8 @@ fn start(family: Family, sample: &Sample, gap: f64) -> Law {
     let mean = sample.seen().iter().map(|(x, times)| times * ln(*x)).sum::<f64>() / n;
     let square = |(x, times): &(f64, f64)| times * (ln(*x) - mean).powi(2);
     let deviation = (sample.seen().iter().map(square).sum::<f64>() / n).sqrt().max(1e-6);
-    // Euler's constant and pi/sqrt(6): mean and deviation of the logarithms of an exponential
-    // value.
+    // Euler's constant and pi/sqrt(6): mean and standard deviation of the logarithm of an
+    // exponential value.
     let shape = 1.282_55 / deviation;
     let (shape, ln_scale) = match family {
         Family::Frechet => (shape, mean - 0.577_215_7 / shape),
@@ -190,7 +190,7 @@ fn start(family: Family, sample: &Sample, gap: f64) -> Law {
     Law { family, shape, scale: ln_scale.exp(), shift }
 }
 
-/// The most likely Pareto distribution with a shift: its scale reaches to the least value.
+/// The most likely Pareto distribution with a given shift: it starts at the least value.
 fn pareto(sample: &Sample, shift: f64) -> Law {
     let scale = sample.least().unwrap_or(1.0) - shift;
     let up = |(x, times): &(f64, f64)| times * ((x - shift) / scale).max(1.0).ln();
@@ -198,7 +198,7 @@ fn pareto(sample: &Sample, shift: f64) -> Law {
     Law { family: Family::Pareto, shape: sample.count() / all.max(1e-12), scale, shift }
 }
 
-/// From here to the greatest likelihood nearby.
+/// Climbs to a local maximum of the likelihood.
 fn climb(start: Law, sample: &Sample, step: f64) -> Option<Law> {
     let least = sample.least()?;
     if start.family == Family::Pareto {
@@ -210,7 +210,7 @@ fn climb(start: Law, sample: &Sample, step: f64) -> Option<Law> {
     let law = |p: &[f64; 3]| from_point(start.family, least, p);
     let cost = |p: &[f64; 3]| -law(p).ln_likelihood(sample);
     let (mut point, mut value) = search::least(to_point(start, least), step, TOLERANCE, cost);
-    // A simplex that has collapsed begins again, until that brings nothing.
+    // Restarts a collapsed simplex as long as that improves the result.
     for _ in 0..8 {
         let (again, better) = search::least(point, step / 2.0, TOLERANCE, cost);
         let gained = value - better;
@@ -222,19 +222,19 @@ fn climb(start: Law, sample: &Sample, step: f64) -> Option<Law> {
     value.is_finite().then(|| law(&point))
 }
 
-/// How far the shift may lie below the least value.
+/// Limits the distance of the shift from the least value.
 fn bounded(gap: f64) -> f64 {
     gap.clamp(NEAREST, FURTHEST)
 }
 
-/// How the shape changes with the distance of the shift from the median.
+/// The factor by which the shape depends on the distance of the shift from the median.
 fn bend(family: Family) -> f64 {
     if family == Family::Lognormal { -1.0 } else { 1.0 }
 }
 
-/// The parameters for a point of the search. As the shift goes away, the shape grows and the scale
-/// nears the distance of the median, which is 1; so all three are counted in units of that distance
-/// and hardly depend on each other.
+/// The parameters for a point of the search. As the distance of the shift grows, the shape grows,
+/// and the scale approaches the distance of the median, which is 1. So all three are in units of
+/// that distance and almost independent.
 fn from_point(family: Family, least: f64, point: &[f64; 3]) -> Law {
     let gap = bounded(point[2].exp());
     let away = (1.0 - least + gap).max(NEAREST);
@@ -254,12 +254,12 @@ fn to_point(law: Law, least: f64) -> [f64; 3] {
 mod tests {
     use super::*;
 
-    /// Values at even steps of a distribution.
+    /// Values at equal steps of a distribution function.
     fn values(law: Law, count: u32) -> Vec<f64> {
         (0..count).map(|k| law.quantile((f64::from(k) + 0.5) / f64::from(count))).collect()
     }
 
-    /// One of each family.
+    /// One distribution of each family.
     fn some() -> impl Iterator<Item = Law> {
         Family::ALL.into_iter().map(|family| Law { family, shape: 2.5, scale: 300.0, shift: 100.0 })
     }

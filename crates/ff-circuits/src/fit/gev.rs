@@ -1,9 +1,9 @@
 //! The generalised extreme value distribution (NavigaTor, section 7.2), by Newton's method.
 //!
-//! With s = (x - mu)/sigma and w = ln(1 + xi s)/xi, which is s where xi is 0, the logarithm of the
+//! With s = (x - mu)/sigma and w = ln(1 + xi s)/xi, which is s if xi is 0, the logarithm of the
 //! density is -ln sigma - (1 + xi) w - exp(-w), and the distribution function is exp(-exp(-w)).
-//! Both derivatives of all three parameters follow from those of w, so a step costs one logarithm
-//! and one exponential a value.
+//! First and second derivatives by all three parameters follow from those of w, so a step takes one
+//! logarithm and one exponential per value.
 
 use super::family::{Family, Law};
 use super::sample::Sample;
@@ -19,37 +19,37 @@ pub struct Gev {
     pub sigma: f64,
 }
 
-/// Below this xi, series stand for what would be 0/0.
+/// Below this xi, series replace expressions that would be 0/0.
 const SMALL_XI: f64 = 1e-4;
-/// Below -1 the likelihood has no bound, so nothing is sought there.
+/// The least xi of a search: below -1 the likelihood is unbounded.
 const LEAST_XI: f64 = -1.0;
-/// Of tails that are longer than this, the edge of the support is next to the least value, and
-/// steps become small there: a search for a Fréchet distribution, which counts in logarithms of
-/// that distance, begins nearer to the goal.
+/// Above this xi, the end of the support is close to the least value, and steps become small: a
+/// search for a Fréchet distribution, which uses the logarithm of that distance, starts closer to
+/// the maximum.
 const LONG_XI: f64 = 1.0;
-/// No search takes more steps; good starts take three to six.
+/// The largest number of steps of a search; good starts take three to six.
 const MOST_STEPS: usize = 200;
-/// A step is not made shorter than this part of it before it is damped.
+/// The smallest part to which a step is shortened before it is damped.
 const LEAST_PART: f64 = 0.01;
 
-/// The likelihood's logarithm, its slope and its curvature in (mu, ln sigma, xi).
+/// The log-likelihood with its gradient and its Hessian in (mu, ln sigma, xi).
 #[derive(Clone, Copy, Debug, Default)]
 struct Slopes {
-    /// The logarithm.
+    /// The log-likelihood.
     value: f64,
-    /// By each parameter.
+    /// The derivative by each parameter.
     first: [f64; 3],
     /// mu mu, mu eta, mu xi, eta eta, eta xi, xi xi.
     second: [f64; 6],
 }
 
-/// w of a value and what comes of it by s and by xi.
+/// w of a value with its derivatives by s and by xi.
 struct W {
     /// ln(1 + xi s)/xi.
     w: f64,
-    /// Its slopes by s and by xi.
+    /// The derivatives by s and by xi.
     first: [f64; 2],
-    /// By s s, s xi, xi xi.
+    /// The second derivatives: s s, s xi, xi xi.
     second: [f64; 3],
 }
 
@@ -71,14 +71,14 @@ impl Gev {
         w.map_or(f64::NEG_INFINITY, |w| -self.sigma.ln() - (1.0 + self.xi) * w - (-w).exp())
     }
 
-    /// The part of all that lies at or below a value.
+    /// The cumulative distribution function.
     #[must_use]
     pub fn below(self, x: f64) -> f64 {
         let outside = if self.xi > 0.0 { 0.0 } else { 1.0 };
         self.w((x - self.mu) / self.sigma).map_or(outside, |w| (-(-w).exp()).exp())
     }
 
-    /// The value at or below which a part of all lies.
+    /// The quantile function.
     #[must_use]
     pub fn quantile(self, part: f64) -> f64 {
         let w = -(-part.ln()).ln();
@@ -87,7 +87,7 @@ impl Gev {
         self.mu + self.sigma * s
     }
 
-    /// The logarithm of the likelihood of a sample.
+    /// The log-likelihood of a sample.
     #[must_use]
     pub fn ln_likelihood(self, sample: &Sample) -> f64 {
         let seen: f64 = sample.seen().iter().map(|(x, n)| n * self.ln_density(*x)).sum();
@@ -101,7 +101,7 @@ impl Gev {
         if !sample.is_spread() {
             return None;
         }
-        // A common unit makes one tolerance fit all.
+        // One tolerance fits all samples in units of their own.
         let unit = sample.unit()?;
         let scaled = sample.times(1.0 / unit);
         let thin = if scaled.is_long() { scaled.thinned() } else { scaled.clone() };
@@ -115,37 +115,37 @@ impl Gev {
         Some(Self { mu: best.mu * unit, sigma: best.sigma * unit, ..best })
     }
 
-    /// The most likely Fréchet distribution of a sample, which is one of these.
+    /// The most likely Fréchet distribution of a sample, as a GEV distribution.
     fn frechet(sample: &Sample) -> Option<Self> {
         let law = Law::fit(Family::Frechet, sample)?;
         Some(Self { xi: 1.0 / law.shape, mu: law.shift + law.scale, sigma: law.scale / law.shape })
     }
 
-    /// Whether nothing nearby is likelier.
+    /// Whether this is a local maximum.
     fn is_peak(self, sample: &Sample) -> bool {
         let here = self.slopes(sample.seen().iter().copied(), sample.beyond());
         here.is_some_and(|here| here.is_peak())
     }
 
-    /// From here to the greatest likelihood nearby, in no more than these steps, and what it is
-    /// there.
+    /// Climbs to a local maximum of the likelihood in at most this number of steps; returns it with
+    /// its log-likelihood.
     pub(super) fn climb(self, sample: &Sample, steps: usize) -> Option<(Self, f64)> {
         let slopes = |gev: Self| gev.slopes(sample.seen().iter().copied(), sample.beyond());
         climb(self, steps, slopes)
     }
 
-    /// The same for values as they come, each of which counts once.
+    /// The same for unsorted values, each of which counts once.
     pub(crate) fn climb_values(self, values: &[f64], steps: usize) -> Option<(Self, f64)> {
         climb(self, steps, |gev| gev.slopes(values.iter().map(|value| (*value, 1.0)), &[]))
     }
 
-    /// Where a step in (mu, ln sigma, xi) leads to.
+    /// The parameters after a step in (mu, ln sigma, xi).
     fn moved(self, step: [f64; 3]) -> Self {
         let sigma = self.sigma * step[1].clamp(-2.0, 2.0).exp();
         Self { mu: self.mu + step[0], sigma, xi: self.xi + step[2] }
     }
 
-    /// The likelihood with its derivatives; none where a value lies outside of the support.
+    /// The log-likelihood with its derivatives; none if a value is outside of the support.
     fn slopes(
         self,
         seen: impl Iterator<Item = (f64, f64)>,
@@ -163,13 +163,13 @@ impl Gev {
         for &(x, times) in beyond {
             let s = (x - self.mu) / self.sigma;
             let Some(w) = self.slopes_of_w(s) else {
-                // Below the lower end all values lie above; above the upper end none does.
+                // Below the lower end all values are above; beyond the upper end none is.
                 if self.xi > 0.0 { continue } else { return None }
             };
             let t = (-w.w).exp();
             let grown = t.exp_m1();
-            // -t/(e^t - 1) and what comes of it by w; both are near their limits for the least and
-            // the greatest t.
+            // -t/(e^t - 1) and its derivatives by w; both are close to their limits for the least
+            // and the greatest t.
             let first = if grown > 0.0 { -t / grown } else { -1.0 };
             let second = if t > 1e-5 && grown.is_finite() {
                 t * (grown - t * t.exp()) / (grown * grown)
@@ -209,10 +209,10 @@ impl Gev {
 }
 
 impl Slopes {
-    /// Adds what a value brings: its logarithm and that one's derivatives by w.
+    /// Adds a value's contribution: its logarithm and that one's derivatives by w.
     fn add(&mut self, sigma: f64, s: f64, w: &W, times: f64, by_w: [f64; 3], is_seen: bool) {
         let [value, first, second] = by_w;
-        // xi and sigma stand in the density itself too.
+        // xi and sigma also occur in the density itself.
         let own = if is_seen { 1.0 } else { 0.0 };
         let [w_s, w_xi] = w.first;
         let by_s = first * w_s;
@@ -232,21 +232,21 @@ impl Slopes {
         self.second[5] += times * by_xi_xi;
     }
 
-    /// Whether a step that nothing damps would gain nothing.
+    /// Whether an undamped step would gain nothing.
     fn is_peak(&self) -> bool {
         self.step(0.0).is_some_and(|step| self.gain(step) < 1e-7)
     }
 
-    /// The gain of a step, if the likelihood is a parabola.
+    /// The gain of a step for a quadratic function.
     fn gain(&self, step: [f64; 3]) -> f64 {
         step.iter().zip(self.first).map(|(step, slope)| step * slope).sum::<f64>() / 2.0
     }
 
-    /// Newton's step, with `damping` added to the curvature so that it leads upwards.
+    /// Newton's step, with `damping` added to the curvature so that it goes upwards.
     fn step(&self, damping: f64) -> Option<[f64; 3]> {
         let [a, b, c, d, e, f] = self.second.map(|value| -value);
         let (a, d, f) = (a + damping * a.abs(), d + damping * d.abs(), f + damping * f.abs());
-        // Cholesky's factors: there are none where the curvature does not point downwards.
+        // The Cholesky factors, which do not exist if the Hessian is not negative definite.
         let l11 = positive(a)?.sqrt();
         let (l21, l31) = (b / l11, c / l11);
         let l22 = positive(d - l21 * l21)?.sqrt();
@@ -262,15 +262,15 @@ impl Slopes {
     }
 }
 
-/// A number if it is above 0.
+/// The number, if it is positive.
 fn positive(value: f64) -> Option<f64> {
     (value > 0.0 && value.is_finite()).then_some(value)
 }
 
-/// Climbs to the greatest likelihood by steps of Newton's. One that leads down or out of the
-/// support is shortened, because its direction is right however the parameters depend on each
-/// other, and then damped, which makes it steeper. It ends where an undamped step would gain
-/// nothing: a damped one hardly gains anything near the edge of the support either.
+/// Climbs to a local maximum of the likelihood by Newton's method. A step that goes down or out of
+/// the support is first shortened, because its direction is right even for dependent parameters,
+/// and then damped, which makes it steeper. The climb ends when an undamped step would gain
+/// nothing: a damped step also gains almost nothing near the end of the support.
 fn climb(start: Gev, steps: usize, slopes: impl Fn(Gev) -> Option<Slopes>) -> Option<(Gev, f64)> {
     let (mut gev, mut here) = (start, slopes(start)?);
     let (mut damping, mut part) = (0.0, 1.0);
@@ -297,8 +297,8 @@ fn climb(start: Gev, steps: usize, slopes: impl Fn(Gev) -> Option<Slopes>) -> Op
     Some((gev, here.value))
 }
 
-/// The best that is reached from several starts: a peak if there is any, because what climbs on has
-/// left the others for values that are alike, near which the likelihood has no bound.
+/// The best result of several starts: a local maximum if there is one, because a climb that does
+/// not end approaches equal values, near which the likelihood is unbounded.
 fn best(starts: impl IntoIterator<Item = Gev>, sample: &Sample) -> Option<Gev> {
     let found = starts.into_iter().filter_map(|start| start.climb(sample, MOST_STEPS));
     let ranked = found.map(|(gev, value)| (gev.is_peak(sample), value, gev));
@@ -306,7 +306,7 @@ fn best(starts: impl IntoIterator<Item = Gev>, sample: &Sample) -> Option<Gev> {
     best.map(|(_, _, gev)| gev)
 }
 
-/// Where a search may begin: by moments of order statistics (Hosking), and around it.
+/// The starts of a search: by moments of order statistics (Hosking), and around these.
 fn starts(sample: &Sample) -> impl Iterator<Item = Gev> {
     let [l1, l2, l3] = sample.l_moments();
     let (l1, l2, skew) = (l1, l2.max(1e-9), (l3 / l2).clamp(-0.9, 0.9));
@@ -318,7 +318,7 @@ fn starts(sample: &Sample) -> impl Iterator<Item = Gev> {
         Gev { xi, mu: l1 - 0.577_215_7 * sigma, sigma }
     };
     let most = sample.greatest().unwrap_or(1.0);
-    // Shrinking xi to where every value lies inside of the support.
+    // Reduces xi until every value is inside the support.
     let fitting = move |xi: f64| {
         let gev = gumbel(xi);
         let reach = gev.sigma / (most - gev.mu).max(1e-9);
@@ -328,14 +328,13 @@ fn starts(sample: &Sample) -> impl Iterator<Item = Gev> {
     [by_moments, 0.01, 0.2, -0.2].into_iter().map(fitting).chain(frechet)
 }
 
-/// A start for long tails: half of the values lie below the median, which is 1, and the shape is by
-/// quartiles.
+/// A start for long tails: the median is 1, and the shape is estimated from quartiles.
 fn frechet_start(sample: &Sample) -> Vec<Gev> {
     let least = sample.least().unwrap_or(0.0);
     [0.5, 1.0]
         .map(|xi| {
             let sigma = (0.5 * (1.0 - least)).max(1e-6);
-            // The support begins below the least value: mu - sigma/xi < least.
+            // The support must start below the least value: mu - sigma/xi < least.
             let mu = (least + 0.9 * sigma / xi).min(1.0);
             Gev { xi, mu, sigma }
         })
@@ -349,7 +348,7 @@ mod tests {
     use super::*;
     use crate::chance;
 
-    /// Values at even steps of a distribution.
+    /// Values at equal steps of a distribution function.
     fn values(gev: Gev, count: u32) -> Vec<f64> {
         (0..count).map(|k| gev.quantile((f64::from(k) + 0.5) / f64::from(count))).collect()
     }

@@ -1,42 +1,38 @@
-//! How far a fitted distribution is from the values: Kolmogorov-Smirnov, Anderson-Darling,
-//! chi-square.
+//! The goodness of a fitted distribution: Kolmogorov-Smirnov, Anderson-Darling, chi-square.
 //!
-//! All p-values are those for a distribution that was known before; parameters that are fitted to
-//! the same values make them too great. At some thousand values every model is rejected, so the
-//! distance D says more than its p.
+//! All p-values assume a distribution that does not depend on the values; for parameters that were
+//! fitted to the same values they are too large. With thousands of values every model is rejected,
+//! so the distance D is more useful than its p.
 //!
-//! Values that were given up count with their bounds: D is the distance from Kaplan and Meier's
-//! estimate, up to the greatest value or bound. What chance there is of a greater one then depends
-//! on the bounds, so it is not given, nor are A² and chi-square, which are for values that were all
-//! seen.
+//! Values that were given up count with their bounds: D is the distance from the Kaplan-Meier
+//! estimate, up to the greatest value or bound. The probability of a greater D then depends on the
+//! bounds, so it is not given, nor are A² and chi-square, which require that all values are known.
 
 use serde::Serialize;
 use statrs::function::gamma::checked_gamma_ur;
 
 use super::sample::Sample;
 
-/// Distances and what chance there is of greater ones. Of a sample in which values were given up
-/// there is D alone.
+/// Distances, and the probabilities of greater ones. If values were given up there is only D.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Goodness {
-    /// Kolmogorov-Smirnov's D: the greatest distance of both distribution functions.
+    /// Kolmogorov-Smirnov's D: the greatest distance between the distribution functions.
     pub ks: f64,
-    /// The chance of a greater D.
+    /// The probability of a greater D.
     pub ks_p: Option<f64>,
     /// Anderson-Darling's A².
     pub anderson_darling: Option<f64>,
-    /// The chance of a greater A².
+    /// The probability of a greater A².
     pub anderson_darling_p: Option<f64>,
-    /// The chi-square statistic over classes that are equally likely; none where no degree of
-    /// freedom is left.
+    /// The chi-square statistic with equally likely classes; none without degrees of freedom.
     pub chi_square: Option<f64>,
     /// Its degrees of freedom: classes - 1 - fitted parameters.
     pub chi_square_df: Option<u32>,
-    /// The chance of a greater one.
+    /// The probability of a greater value.
     pub chi_square_p: Option<f64>,
 }
 
-/// How well a distribution with this number of fitted parameters describes a sample.
+/// The goodness of a distribution with this number of fitted parameters.
 #[must_use]
 pub fn goodness(sample: &Sample, parameters: u32, below: impl Fn(f64) -> f64) -> Goodness {
     let ks = distance(sample, &below);
@@ -57,7 +53,7 @@ pub fn goodness(sample: &Sample, parameters: u32, below: impl Fn(f64) -> f64) ->
     }
 }
 
-/// The chance that a chi-square value of these degrees of freedom is greater.
+/// The probability of a greater chi-square value with these degrees of freedom.
 #[must_use]
 pub fn chi_square_above(value: f64, df: f64) -> f64 {
     if value.is_nan() || value <= 0.0 || df <= 0.0 {
@@ -66,14 +62,14 @@ pub fn chi_square_above(value: f64, df: f64) -> f64 {
     checked_gamma_ur(df / 2.0, value / 2.0).unwrap_or(f64::NAN)
 }
 
-/// The greatest distance of the distribution function of values, as Kaplan and Meier estimate it,
-/// from a model's.
+/// The greatest distance between a model's distribution function and the Kaplan-Meier estimate from
+/// values.
 fn distance(sample: &Sample, below: impl Fn(f64) -> f64) -> f64 {
     let given_up = sample.beyond().iter().map(|(_, times)| times).sum::<f64>();
     let (mut bounds, mut at_risk) = (sample.beyond().iter().peekable(), sample.count() + given_up);
     let (mut above, mut most) = (1.0, 0.0_f64);
     for &(x, times) in sample.seen() {
-        // A value that was given up just when another came lies above that one.
+        // A value that was given up at the time of another one is above that one.
         while let Some((_, times)) = bounds.next_if(|(bound, _)| *bound < x) {
             at_risk -= times;
         }
@@ -83,12 +79,12 @@ fn distance(sample: &Sample, below: impl Fn(f64) -> f64) -> f64 {
         at_risk -= times;
         most = most.max(1.0 - above - part);
     }
-    // Up to the last bound, what is known of the values stays the same.
+    // Up to the last bound, the estimate stays the same.
     let last = bounds.last().map_or(0.0, |(bound, _)| below(*bound) - (1.0 - above));
     most.max(last)
 }
 
-/// The chance of a greater sqrt(n) D, for many values.
+/// The probability of a greater sqrt(n) D, for many values.
 fn kolmogorov(distance: f64) -> f64 {
     if distance < 0.2 {
         return 1.0;
@@ -100,8 +96,8 @@ fn kolmogorov(distance: f64) -> f64 {
     (1..=100).map(term).sum::<f64>().clamp(0.0, 1.0)
 }
 
-/// Anderson and Darling's A². It has no bound if the least value has a part of 0, as that of a
-/// fitted Pareto distribution: 1e-300 stands for 0.
+/// Anderson-Darling's A². It is unbounded if the least value has a probability of 0, as in a fitted
+/// Pareto distribution, so 1e-300 replaces 0.
 fn anderson_darling(parts: &[(f64, f64)], n: f64) -> f64 {
     let (mut before, mut sum) = (0.0, 0.0);
     for &(part, times) in parts {
@@ -115,8 +111,7 @@ fn anderson_darling(parts: &[(f64, f64)], n: f64) -> f64 {
     -n - sum / n
 }
 
-/// The part of values of A² at or below one, for many values (Marsaglia and Marsaglia 2004, their
-/// short form).
+/// The distribution function of A², for many values (Marsaglia and Marsaglia 2004, short form).
 fn anderson_darling_part(z: f64) -> f64 {
     if z.is_nan() || z <= 0.0 {
         return 0.0;
@@ -130,16 +125,16 @@ fn anderson_darling_part(z: f64) -> f64 {
     (-polynomial(&terms).exp()).exp()
 }
 
-/// The chi-square statistic over equally likely classes, and its degrees of freedom; none if none
-/// is left.
+/// The chi-square statistic with equally likely classes, and its degrees of freedom; none without
+/// any.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
     reason = "a class: parts lie between 0 and 1"
 )]
 fn chi_square(parts: &[(f64, f64)], n: f64, parameters: u32) -> Option<(f64, u32)> {
-    // Mann and Wald's number of classes, half of it as is usual, with at least five values expected
-    // in each.
+    // Half of Mann and Wald's number of classes, as is usual, with at least five expected values in
+    // each.
     let classes = (2.0 * n.powf(0.4)).min(n / 5.0).floor().max(1.0);
     let df = (classes as u32).checked_sub(1 + parameters).filter(|df| *df > 0)?;
     let mut seen = vec![0.0; classes as usize];
@@ -156,8 +151,7 @@ fn chi_square(parts: &[(f64, f64)], n: f64, parameters: u32) -> Option<(f64, u32
 mod tests {
     use super::*;
 
-    /// How good a distribution is for values that were all seen: D, A² and chi-square, each with
-    /// its chance.
+    /// The goodness for values that are all known: D, A² and chi-square, each with its probability.
     fn known(values: &[f64], below: impl Fn(f64) -> f64) -> [(f64, f64); 3] {
         let good = goodness(&Sample::new(values, &[]), 0, below);
         let both =
@@ -195,10 +189,10 @@ mod tests {
         assert_eq!(cut.len(), 200);
         assert!((found.ks - 0.0005).abs() < 1e-9, "{found:?}");
         assert_eq!((found.ks_p, found.anderson_darling, found.chi_square), (None, None, None));
-        // Above the last value the model goes on to the bound, and the values do not.
+        // Above the last value the model continues up to the bound, and the values do not.
         let found = goodness(&Sample::new(&even[..500], &[0.8; 500]), 3, |x| x);
         assert!((found.ks - 0.3).abs() < 1e-9, "{found:?}");
-        // Kaplan and Meier's steps by hand: 1/4, then one of the two that are left, half of 3/4.
+        // Kaplan and Meier's steps by hand: 1/4, then one of the remaining two, half of 3/4.
         let found = goodness(&Sample::new(&[0.2, 0.6], &[0.2, 0.9]), 3, |_| 0.0);
         assert!((found.ks - 0.625).abs() < 1e-12, "{found:?}");
     }
@@ -224,7 +218,8 @@ mod tests {
 
     #[test]
     fn the_papers_critical_value_is_no_level_of_significance() {
-        // NavigaTor gives 68.76: beyond it lies 2^-53, where 1 - p is the last number below 1.
+        // NavigaTor prints 68.76: the probability beyond it is 2^-53, where 1 - p is the last
+        // number below 1.
         let chance = chi_square_above(68.76, 1.0);
         assert!((chance / f64::EPSILON - 0.5).abs() < 0.01, "{chance:e}");
     }

@@ -1,28 +1,26 @@
-//! Values to fit: how often each was seen, and beyond what others were given up.
+//! Values to fit with their frequencies, and bounds of values that were given up.
 
 use std::cmp::Ordering;
 
-/// Values, some of which are only known to lie above a bound (right-censored).
+/// Values, some of which are only known to be above a bound (right-censored).
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Sample {
-    /// Values that were seen, rising, and how often each was.
+    /// Known values in ascending order, with their frequencies.
     seen: Vec<(f64, f64)>,
-    /// Bounds above which a value lies that was not waited for, rising, and how many lie above
-    /// each.
+    /// Bounds of values that were given up, in ascending order, with their frequencies.
     beyond: Vec<(f64, f64)>,
-    /// How many were seen.
+    /// The number of known values.
     count: f64,
 }
 
-/// No more than this part of the values may be the least one, if any distribution is fitted to
-/// them.
+/// The largest part of the values that may be equal to the least one if a distribution is fitted.
 const HEAP: f64 = 0.2;
-/// About how many values a thinned sample has.
+/// The approximate number of values of a thinned sample.
 const THIN: usize = 4096;
 
 impl Sample {
-    /// Of values that were seen and bounds of those that were not; what is not a finite number from
-    /// 0 on is left out.
+    /// From known values and bounds of unknown ones; numbers that are negative or not finite are
+    /// left out.
     #[must_use]
     pub fn new(seen: &[f64], beyond: &[f64]) -> Self {
         let seen = counted(seen);
@@ -30,7 +28,7 @@ impl Sample {
         Self { seen, beyond: counted(beyond), count }
     }
 
-    /// The same with more bounds, each of which counts as this part of a value.
+    /// The same with further bounds, each of which counts as this part of a value.
     #[must_use]
     pub fn and_beyond(mut self, bounds: &[f64], part: f64) -> Self {
         let more = counted(bounds).into_iter().map(|(bound, times)| (bound, times * part));
@@ -44,19 +42,19 @@ impl Sample {
         self
     }
 
-    /// The values, rising, and how often each was seen.
+    /// The values in ascending order, with their frequencies.
     #[must_use]
     pub fn seen(&self) -> &[(f64, f64)] {
         &self.seen
     }
 
-    /// The bounds, rising, and how many values lie above each.
+    /// The bounds in ascending order, with the number of values above each.
     #[must_use]
     pub fn beyond(&self) -> &[(f64, f64)] {
         &self.beyond
     }
 
-    /// How many values were seen.
+    /// The number of known values.
     #[must_use]
     pub fn count(&self) -> f64 {
         self.count
@@ -74,7 +72,7 @@ impl Sample {
         self.seen.last().map(|(value, _)| *value)
     }
 
-    /// The least value of which at least half are at most as great.
+    /// The least value that at least half of the values do not exceed.
     #[must_use]
     pub fn middle(&self) -> Option<f64> {
         let mut before = 0.0;
@@ -86,18 +84,18 @@ impl Sample {
         self.seen.iter().find(is_it).map(|(value, _)| *value)
     }
 
-    /// Whether a distribution can be fitted: at least three values differ, and no more than a fifth
-    /// of all are the least one, as where most congestion delays are 0. The likelihood of a
-    /// distribution that has a lower end next to such a heap has no bound, whatever the other
-    /// values are.
+    /// Whether a distribution can be fitted: at least three values differ, and at most a fifth of
+    /// all are equal to the least one, which is not so if most congestion delays are 0. The
+    /// likelihood of a distribution with a lower end at such a cluster is unbounded, whatever the
+    /// other values are.
     #[must_use]
     pub fn is_spread(&self) -> bool {
         let all = self.count + self.beyond.iter().map(|(_, times)| times).sum::<f64>();
         self.seen.len() >= 3 && !is_heap(self.seen[0].1, all)
     }
 
-    /// What values are counted in where they are fitted: the median, or the mean where half of the
-    /// values are 0. None if they all are.
+    /// The unit of values in fits: the median, or the mean if half of the values are 0. None if all
+    /// are 0.
     #[must_use]
     pub fn unit(&self) -> Option<f64> {
         let is_unit = |value: &f64| value.is_finite() && *value > 0.0;
@@ -105,35 +103,33 @@ impl Sample {
         self.middle().filter(is_unit).or(Some(mean).filter(is_unit))
     }
 
-    /// All values times a factor.
+    /// All values multiplied by a factor.
     #[must_use]
     pub fn times(&self, factor: f64) -> Self {
         let scaled = |all: &[(f64, f64)]| all.iter().map(|(x, n)| (x * factor, *n)).collect();
         Self { seen: scaled(&self.seen), beyond: scaled(&self.beyond), count: self.count }
     }
 
-    /// A sample of few values in which neighbours stand together at their mean; the least value
-    /// stays what it is.
+    /// A smaller sample in which neighbours are replaced by their mean; the least value is kept.
     #[must_use]
     pub fn thinned(&self) -> Self {
         let seen = thinned(&self.seen);
         Self { seen, beyond: thinned(&self.beyond), count: self.count }
     }
 
-    /// Whether thinning leaves anything out.
+    /// Whether thinning changes anything.
     #[must_use]
     pub fn is_long(&self) -> bool {
         self.seen.len() + self.beyond.len() > THIN
     }
 
-    /// Its first two moments of order statistics and the third (Hosking's l1, l2, l3), of what was
-    /// seen.
+    /// The first three L-moments of the known values (Hosking's l1, l2, l3).
     #[must_use]
     pub fn l_moments(&self) -> [f64; 3] {
         let (n, mut before) = (self.count, 0.0);
         let mut b = [0.0; 3];
         for &(value, times) in &self.seen {
-            // Of equal values the middle one's rank stands for all.
+            // Equal values all have the middle one's rank.
             let rank = before + (times - 1.0) / 2.0;
             b[0] += times * value / n;
             b[1] += times * value * rank / (n - 1.0).max(1.0) / n;
@@ -144,7 +140,7 @@ impl Sample {
     }
 }
 
-/// Whether the least of values is there too often for a fit; none of them is NaN.
+/// Whether the least of these values is too frequent for a fit; none of them may be NaN.
 #[must_use]
 pub(crate) fn has_heap(values: &[f64]) -> bool {
     let count = |(least, times): (f64, f64), value: &f64| match value.total_cmp(&least) {
@@ -156,12 +152,12 @@ pub(crate) fn has_heap(values: &[f64]) -> bool {
     is_heap(times, values.len() as f64)
 }
 
-/// Whether the least value occurs too often: this number of times of all.
+/// Whether the least value is too frequent: `times` of `all`.
 fn is_heap(times: f64, all: f64) -> bool {
     times > 1.0 && times > HEAP * all
 }
 
-/// Values, rising, and how often each is there.
+/// Values in ascending order with their frequencies.
 fn counted(values: &[f64]) -> Vec<(f64, f64)> {
     // The sum of -0 and 0 is 0.
     let mut sorted: Vec<f64> = values
@@ -180,7 +176,7 @@ fn counted(values: &[f64]) -> Vec<(f64, f64)> {
     all
 }
 
-/// Fewer values: neighbours at their mean.
+/// Fewer values: neighbours are replaced by their mean.
 fn thinned(all: &[(f64, f64)]) -> Vec<(f64, f64)> {
     let (Some((first, rest)), true) = (all.split_first(), all.len() > THIN) else {
         return all.to_vec();

@@ -1,12 +1,12 @@
-//! The least value of a function of a few parameters, without derivatives (Nelder and Mead).
+//! Minimises a function of a few parameters without derivatives (Nelder and Mead).
 //!
-//! It begins with a simplex around a point and ends when the simplex' values differ by less than a
-//! tolerance. A function says by infinity that a point is outside of its domain.
+//! It starts with a simplex around a point and ends when the simplex's values differ by less than a
+//! tolerance. A function returns infinity outside of its domain.
 
-/// The most evaluations, for any function.
+/// The largest number of evaluations.
 const MOST_EVALUATIONS: usize = 4000;
 
-/// The best point that was found, and its value.
+/// The best point found, and its value.
 #[must_use]
 pub(super) fn least<const N: usize>(
     start: [f64; N],
@@ -31,7 +31,7 @@ pub(super) fn least<const N: usize>(
     }
     for _ in 0..MOST_EVALUATIONS / 2 {
         simplex.sort_by(|one, other| one.1.total_cmp(&other.1));
-        // Where all is infinite, the difference is not a number.
+        // If all values are infinite, the difference is NaN.
         let apart = simplex[N].1 - simplex[0].1;
         if apart.is_nan() || apart <= tolerance {
             break;
@@ -42,7 +42,8 @@ pub(super) fn least<const N: usize>(
     simplex[0]
 }
 
-/// Replaces the worst point of a sorted simplex by a better one, or draws all to the best.
+/// Replaces the worst point of a sorted simplex by a better one, or shrinks the simplex towards the
+/// best.
 fn turn<const N: usize>(simplex: &mut [([f64; N], f64)], value: &mut impl FnMut(&[f64; N]) -> f64) {
     let (best, worst) = (simplex[0], simplex[N]);
     let mut centre = [0.0; N];

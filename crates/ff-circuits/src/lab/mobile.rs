@@ -1,5 +1,5 @@
-//! The results of downloads over mobile links (OnionPerf on mobile links): times, the parts of
-//! these times, and the paper's order.
+//! Results of downloads over mobile links (OnionPerf on mobile links): times, their parts, and the
+//! order of the profiles in the paper.
 
 use ff_report::stats;
 use serde::Serialize;
@@ -9,12 +9,12 @@ use crate::downloads::parts::{PartMeans, Parts};
 use crate::record::CircuitRecord;
 use crate::traffic::WIRE;
 
-/// The bounds of medians over EDGE and 3G, as multiples of the time that the payload on the wire
-/// takes at the link's rate.
+/// The bounds of medians over EDGE and 3G, as multiples of the time that the bytes on the wire take
+/// at the link's rate.
 pub const BOUNDS: [f64; 2] = [1.0, 1.12];
 /// The order of OnionPerf on mobile links, the fastest first (figures 6 and 7).
 const ORDER: [&str; 4] = ["baseline", "lte-paper", "3g", "edge"];
-/// The profiles over which the link's rate decides.
+/// The profiles that are limited by the link's rate.
 const SLOW: [&str; 2] = ["3g", "edge"];
 
 /// The result of one profile's downloads. Times are in seconds.
@@ -22,26 +22,26 @@ const SLOW: [&str; 2] = ["3g", "edge"];
 pub struct ProfileResult {
     /// The profile.
     pub profile: String,
-    /// Whole downloads.
+    /// The number of whole downloads.
     pub whole: usize,
-    /// Others.
+    /// The number of failed downloads.
     pub failed: usize,
-    /// Why the others failed, as their lines say it.
+    /// The reasons of the failures, as in their lines.
     pub reasons: Vec<String>,
-    /// The least, the quartiles and the most of the times from asking for the stream to the last
-    /// byte; none without whole downloads.
+    /// The least, the quartiles and the greatest of the times from the request for the stream to
+    /// the last byte; none without whole downloads.
     pub quartiles_secs: Option<[f64; 5]>,
-    /// What the payload on the wire takes at the profile's rate; none if it has none.
+    /// The time that the bytes on the wire take at the profile's rate; none without a rate limit.
     pub wire_secs: Option<f64>,
-    /// The median, as a multiple of that.
+    /// The median as a multiple of [`Self::wire_secs`].
     pub of_wire: Option<f64>,
-    /// Where the time went, in the mean.
+    /// The mean time of each part.
     pub parts: Option<PartMeans>,
 }
 
 impl ProfileResult {
-    /// The result of a profile's downloads of `size` bytes over a link with this rate, if it has a
-    /// limit.
+    /// The result of a profile's downloads of `size` bytes over a link with this rate limit, if it
+    /// has one.
     #[must_use]
     pub fn of(
         profile: &str,
@@ -72,16 +72,16 @@ impl ProfileResult {
     }
 }
 
-/// The least, the quartiles and the most of sorted numbers; none if there are none.
+/// The least, the quartiles and the greatest of sorted numbers; none without numbers.
 fn quartiles(sorted: &[f64]) -> Option<[f64; 5]> {
     let at = |percent| stats::percentile(sorted, percent);
     Some([at(0.0)?, at(25.0)?, at(50.0)?, at(75.0)?, at(100.0)?])
 }
 
-/// Each violation of the paper's order and of the bounds, in one sentence; empty if all hold.
+/// Violations of the paper's order and of the bounds, each as a sentence; empty if there are none.
 #[must_use]
 pub fn wrong(rows: &[ProfileResult]) -> Vec<String> {
-    // A profile may be there twice.
+    // A profile may occur twice.
     let find = |name: &'static str| rows.iter().filter(move |row| row.profile == name);
     let mut wrong = Vec::new();
     for row in rows.iter().filter(|row| row.whole == 0) {
@@ -121,7 +121,7 @@ mod tests {
         serde_json::from_value(line).expect("a circuit")
     }
 
-    /// A whole one, which took `us`.
+    /// A whole download that took `us`.
     fn whole(us: u64) -> CircuitRecord {
         circuit(serde_json::json!({ "bytes": 1000, "at_us": 450_000, "connected_us": 200_000,
             "first_byte_us": 500_000, "us": us, "tenths_us": [500_000, 1, 2, 3, 4, 900_000] }))

@@ -1,15 +1,14 @@
-//! How sure an order of selections is: by how much each differs from the one before it, with a 99 %
+//! Tests the order of selections: the difference of each from the previous one, with a 99 %
 //! interval.
 //!
-//! Selections that follow each other accept mostly the same circuits. So the bootstrap draws
-//! circuits, each with the decisions of all selections about it, and the interval is that of the
-//! difference: intervals of the two numbers would be far wider than their difference. With several
-//! hosts each host's circuits are drawn separately, and a number is the mean over hosts, as in
-//! NavigaTor's tables.
+//! Consecutive selections accept mostly the same circuits. So the bootstrap draws circuits, each
+//! with the decisions of all selections, and the interval is that of the difference: intervals of
+//! the two values would be far wider. With several hosts, each host's circuits are drawn
+//! separately, and a value is the mean over hosts, as in NavigaTor's tables.
 //!
-//! Limits: it says how other circuits of the same network would come out, and nothing of other
-//! networks. What was decided of a circuit stays as it was, although other circuits in the window
-//! would have moved the timeout a little.
+//! Limits: it shows the variation between circuits of the same network, not between networks. The
+//! decisions on a circuit are kept, although other circuits in the window would have changed the
+//! timeout slightly.
 
 use ff_report::stats;
 use rand::{RngExt as _, SeedableRng as _};
@@ -18,28 +17,29 @@ use serde::Serialize;
 
 use crate::replay::Decisions;
 
-/// How often circuits are drawn again: five draws lie beyond each end.
+/// The number of resamples: five are outside of the interval at each end.
 const DRAWS: usize = 1000;
-/// What an interval leaves out at each end, in percent. Twelve differences are judged in a run, so
-/// with 2.5 one that is not there would be seen in every fourth.
+/// The part outside of an interval at each end, in percent. Twelve differences are judged in a run,
+/// so with 2.5 every fourth run would report one by chance.
 const TAIL: f64 = 0.5;
-/// With fewer values in a selection an interval means nothing: the 90th percentile needs some
-/// values beyond it.
+/// The least number of values in a selection for an interval: the 90th percentile needs some values
+/// above it.
 const LEAST_VALUES: usize = 100;
 
-/// By how much a selection differs from the one before it.
+/// The difference of a selection from the previous one.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Step {
-    /// Its number less the one before.
+    /// Its value minus the previous one.
     pub difference: f64,
-    /// The lower end of the 99 % interval.
+    /// The lower bound of the 99 % interval.
     pub low: f64,
-    /// The upper end.
+    /// The upper bound of the 99 % interval.
     pub high: f64,
 }
 
 impl Step {
-    /// Whether the selection's number is greater than the one before; none if the interval holds 0.
+    /// Whether the selection's value is greater than the previous one; none if the interval
+    /// contains 0.
     #[must_use]
     pub fn rises(&self) -> Option<bool> {
         if self.low > 0.0 {
@@ -49,17 +49,17 @@ impl Step {
     }
 }
 
-/// A host's circuits that have a value, and which selections accept them.
+/// A host's circuits that have a value, with the selections that accept them.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct HostValues {
-    /// The values, in order.
+    /// The values in ascending order.
     sorted: Vec<f64>,
-    /// Of each selection, which of them it accepts.
+    /// For each selection, whether it accepts each value.
     accepted: Vec<Vec<bool>>,
 }
 
 impl HostValues {
-    /// Of all circuits' values, and what each selection has decided of the circuits.
+    /// From all circuits' values, and each selection's decisions on the circuits.
     #[must_use]
     pub fn of(values: &[Option<f64>], decisions: &[Decisions]) -> Self {
         let value = |(at, value): (usize, &Option<f64>)| Some(((*value)?, at));
@@ -73,8 +73,8 @@ impl HostValues {
         Self { sorted: all.into_iter().map(|(value, _)| value).collect(), accepted }
     }
 
-    /// The percentile of what a selection accepts if each value is there so often, linear between
-    /// ranks.
+    /// The percentile of the values that a selection accepts, with these counts of each value,
+    /// linear between ranks.
     #[expect(clippy::cast_precision_loss, reason = "circuits lie far below 2^53")]
     fn percentile(&self, counts: &[u32], selection: usize, percentile: f64) -> Option<f64> {
         let accepted = self.accepted.get(selection)?;
@@ -96,8 +96,8 @@ impl HostValues {
     }
 }
 
-/// By how much a percentile of each of these hosts' selections differs from that of the selection
-/// before; none where one of the two accepts fewer than 100 values.
+/// The difference of a percentile between each selection of these hosts and the previous one; none
+/// if one of them accepts fewer than 100 values.
 #[must_use]
 pub fn steps(hosts: &[HostValues], percentile: f64, seed: u64) -> Vec<Option<Step>> {
     let selections = hosts.first().map_or(0, |host| host.accepted.len());
@@ -125,13 +125,13 @@ pub fn steps(hosts: &[HostValues], percentile: f64, seed: u64) -> Vec<Option<Ste
     once.into_iter().zip(drawn).zip(is_enough.windows(2)).map(step).collect()
 }
 
-/// How many values a selection accepts.
+/// The number of values that a selection accepts.
 fn values(hosts: &[HostValues], selection: usize) -> usize {
     let of_host = |host: &HostValues| host.accepted[selection].iter().filter(|is| **is).count();
     hosts.iter().map(of_host).sum()
 }
 
-/// A selection's number: the mean over hosts that have one.
+/// A selection's value: the mean over hosts that have one.
 fn mean(
     hosts: &[HostValues],
     counts: &[Vec<u32>],
@@ -144,12 +144,12 @@ fn mean(
     stats::mean(&found)
 }
 
-/// Each number less the one before.
+/// Each number minus the previous one.
 fn differences(all: &[Option<f64>]) -> Vec<Option<f64>> {
     all.windows(2).map(|pair| Some(pair[1]? - pair[0]?)).collect()
 }
 
-/// How often each circuit is drawn in as many draws as there are circuits.
+/// The number of times each circuit is drawn in a resample.
 fn draw(circuits: usize, rng: &mut ChaCha12Rng) -> Vec<u32> {
     let mut counts = vec![0; circuits];
     for _ in 0..circuits {
@@ -187,8 +187,8 @@ mod tests {
 
     #[test]
     fn a_step_that_is_there_is_seen_and_one_that_is_not_is_not() {
-        // The second selection leaves the slowest half out; the third leaves out one circuit in
-        // ten, fast or slow.
+        // The second selection leaves out the slowest half; the third leaves out one circuit in ten
+        // at random.
         let values: Vec<_> = (0..1000_u32).map(|at| Some(f64::from(at * 37 % 1000))).collect();
         let fast: Decisions = values.iter().map(|value| Some(*value >= Some(500.0))).collect();
         let some = fast.iter().enumerate().map(|(at, is)| is.filter(|_| at % 10 != 3)).collect();
@@ -202,7 +202,7 @@ mod tests {
         assert!(second.low < 0.0 && second.high > 0.0, "{second:?}");
         assert!(second.high - second.low < 30.0, "most circuits are in both: {second:?}");
         assert_eq!([first.rises(), second.rises()], [Some(true), None]);
-        // Two hosts of which one is as the other: the mean is the same, and surer.
+        // Two equal hosts: the mean is the same, and more certain.
         let [Some(both), _] = steps(&[host.clone(), host], 50.0, 1)[..] else { panic!("two") };
         assert!((both.difference - 250.0).abs() < 1e-9, "{both:?}");
         assert!(both.high - both.low < first.high - first.low, "{both:?}");
@@ -210,7 +210,7 @@ mod tests {
 
     #[test]
     fn an_interval_holds_the_true_difference_as_often_as_it_says() {
-        // 100 times two selections of 300 circuits which chance alone tells apart.
+        // 100 times two selections of 300 circuits that differ only by chance.
         let mut rng = chance::generator();
         let mut wrong = 0;
         for _ in 0..100 {
@@ -220,7 +220,7 @@ mod tests {
             let found = steps(&[HostValues::of(&values, &[one, other])], 50.0, rng.random());
             wrong += usize::from(found[0].expect("enough").rises().is_some());
         }
-        // One is expected; more than eight come once in a million.
+        // One is expected; more than eight have a probability of one in a million.
         assert!(wrong <= 8, "{wrong}");
     }
 

@@ -1,32 +1,31 @@
-//! Random paths through relays of different capacities, by the relay of a path that is the slowest.
+//! Random paths through relays of different capacities, by the slowest relay of a path.
 //!
 //! By formula 2 of the throughput bound, a path is as fast as its slowest relay. So the mean
-//! throughput of random paths of one length is a sum over relays: the chance that a path has this
-//! one as its slowest, times the mean throughput of such paths. A run takes as many paths of each
-//! kind (a stratum) as it can afford, and weighs their throughput by the exact chances (stratified
-//! sampling). The chances are those of drawing without replacement, each relay with the same chance
-//! or by its weight, and are summed over all sets of relays, so there may be at most
-//! [`MOST_RELAYS`] of them.
+//! throughput of random paths of one length is a sum over relays: the probability that this relay
+//! is a path's slowest, times the mean throughput of such paths. A run measures as many paths of
+//! each kind (a stratum) as it can, and weighs their throughput by the exact probabilities
+//! (stratified sampling). These are for drawing without replacement, uniformly or by weight, and
+//! are summed over all sets of relays, so there may be at most [`MOST_RELAYS`] relays.
 
 use rand::seq::SliceRandom;
 use rand::{Rng, RngExt};
 
-/// Sets of more relays than this are not counted: there would be more than 65,536.
+/// The largest number of relays; with more there would be more than 65,536 sets.
 pub const MOST_RELAYS: usize = 16;
 
-/// How the relays of a path are drawn, one after the other, none twice.
+/// How the relays of a path are drawn, one after the other, without replacement.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Selection {
-    /// Each with the same chance.
+    /// Uniformly.
     Uniform,
-    /// By its capacity.
+    /// By capacity.
     Weighted,
 }
 
-/// Relays of a path, as indices.
+/// The relays of a path, as indices.
 pub type Path = Vec<usize>;
 
-/// Limited relays, and the chances of their sets.
+/// Rate-limited relays, and the probabilities of their sets.
 #[derive(Clone, Debug)]
 pub struct Strata {
     /// Capacities, in any unit.
@@ -38,19 +37,19 @@ pub struct Strata {
 /// Capacities that cannot be divided into strata.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum StrataError {
-    /// None, or too many.
+    /// There are no relays, or too many.
     #[error("{0} relays: use 1 to {MOST_RELAYS}")]
     Relays(usize),
-    /// A capacity that is none.
+    /// A capacity is not valid.
     #[error("relay {0} has the capacity {1}: it must be greater than 0")]
     Capacity(usize, f64),
 }
 
 impl Strata {
-    /// Of relays with these capacities.
+    /// From the relays' capacities.
     ///
     /// # Errors
-    /// If there are none or too many, or a capacity is not above 0.
+    /// If there are no relays or too many, or a capacity is not above 0.
     pub fn new(capacities: Vec<f64>) -> Result<Self, StrataError> {
         if !(1..=MOST_RELAYS).contains(&capacities.len()) {
             return Err(StrataError::Relays(capacities.len()));
@@ -64,43 +63,42 @@ impl Strata {
         Ok(Self { capacities, order })
     }
 
-    /// The relays, the fastest first.
+    /// The relays in descending order of capacity.
     #[must_use]
     pub fn fastest_first(&self) -> &[usize] {
         &self.order
     }
 
-    /// For each relay the chance that a path of `length` relays has it as its slowest; the chances
-    /// add up to 1.
+    /// For each relay the probability that it is the slowest of a path of `length` relays; they add
+    /// up to 1.
     ///
-    /// Relays as fast as each other count as slower in the order in which they were given. A length
-    /// that no path can have gives chances of 0.
+    /// Equally fast relays count as slower in the given order. For impossible lengths all
+    /// probabilities are 0.
     #[must_use]
     pub fn chances(&self, length: usize, selection: Selection) -> Vec<f64> {
         let mut chances = vec![0.0; self.order.len()];
         for (set, chance) in self.sets(selection).into_iter().enumerate() {
             if set.count_ones() as usize == length && length > 0 {
-                // Bit k of a set stands for the relay at place k of the order, so its highest bit
-                // is the slowest.
+                // Bit k of a set is the relay at index k of the order, so its highest bit is the
+                // slowest relay.
                 chances[self.order[set.ilog2() as usize]] += chance;
             }
         }
         chances
     }
 
-    /// The mean of the paths' slowest capacities: B in Lemma 1 of the throughput bound, if paths
-    /// are drawn uniformly.
+    /// The mean capacity of the paths' slowest relays: B in Lemma 1 of the throughput bound, if
+    /// paths are drawn uniformly.
     #[must_use]
     pub fn mean_of_slowest(&self, length: usize, selection: Selection) -> f64 {
         let chances = self.chances(length, selection);
         chances.iter().zip(&self.capacities).map(|(chance, capacity)| chance * capacity).sum()
     }
 
-    /// A random path of `length` relays that has this one as its slowest, in random order; none if
+    /// A random path of `length` relays in random order whose slowest relay is `slowest`; none if
     /// there is none.
     ///
-    /// The others are drawn with the same chance each, because by what a stratum is they do not
-    /// matter.
+    /// The others are drawn uniformly, because a stratum is defined by its slowest relay only.
     pub fn path(&self, slowest: usize, length: usize, rng: &mut impl Rng) -> Option<Path> {
         let place = self.order.iter().position(|&relay| relay == slowest)?;
         let mut faster = self.order[..place].to_vec();
@@ -111,8 +109,8 @@ impl Strata {
         Some(faster)
     }
 
-    /// For each set of relays, by places in the order, the chance that drawing as many as it has
-    /// gives it.
+    /// For each set of relays, by indices in the order, the probability that a path of its size
+    /// consists of it.
     fn sets(&self, selection: Selection) -> Vec<f64> {
         let weights: Vec<f64> =
             self.order.iter().map(|&relay| self.weight(relay, selection)).collect();
@@ -146,16 +144,16 @@ impl Strata {
 /// A mean over strata.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Mean {
-    /// The mean.
+    /// The mean value.
     pub value: f64,
-    /// Its standard error; none where a stratum has one path only.
+    /// Its standard error; none if a stratum has only one path.
     pub error: Option<f64>,
 }
 
-/// The mean of all paths, from what some of each stratum carry: one list for each relay, and the
-/// strata's chances.
+/// The mean over all paths, from the throughput of some paths of each stratum (one list for each
+/// relay) and the strata's probabilities.
 ///
-/// `None` if a stratum that has a chance has no path.
+/// `None` if a stratum with a probability above 0 has no path.
 #[must_use]
 pub fn mean(chances: &[f64], carried: &[Vec<f64>]) -> Option<Mean> {
     let (mut value, mut variance) = (0.0, Some(0.0));
@@ -250,7 +248,7 @@ mod tests {
             path.iter().enumerate().for_each(|(place, &relay)| found[relay][place] += 1);
         }
         for (relay, places) in found.into_iter().enumerate() {
-            // Two of five faster ones.
+            // Two of five faster relays.
             let chance: f64 = if relay == 2 { 1.0 / 3.0 } else { 2.0 / 5.0 / 3.0 };
             let most = 5.0 * (chance * (1.0 - chance) * f64::from(draws)).sqrt();
             let is_fair = |found| (f64::from(found) - chance * f64::from(draws)).abs() <= most;

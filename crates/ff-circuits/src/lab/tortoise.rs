@@ -1,9 +1,9 @@
-//! Tortoise with real tors: each experiment compared with ff-sim's flow model, each claim with the
-//! paper and the model.
+//! Tortoise with real tors: compares each experiment with ff-sim's flow model, and each claim with
+//! the paper and the model.
 //!
-//! Rates are compared as parts of the mean without a limit and client relays, in the lab and in the
-//! model each its own: both have one fitted number, and which mean it was fitted to says nothing
-//! about limits.
+//! Rates are compared as parts of the mean without a limit and without client relays, of the lab
+//! and of the model respectively. Each has one fitted parameter, and the mean to which it was
+//! fitted is not evidence about limits.
 
 use std::fmt::Write as _;
 
@@ -14,15 +14,15 @@ use ff_sim::flow::tortoise::users::UserKind;
 use ff_sim::ledger::tortoise::{ClaimLine, lines};
 use serde::Serialize;
 
-/// The part by which lab and model may differ.
+/// The largest relative difference between lab and model.
 const MOST_OFF: f64 = 0.15;
-/// The limits of the experiments that have to agree, in KB/s.
+/// The limits of the experiments that must agree, in KB/s.
 const JUDGED_LIMITS: [Option<u32>; 2] = [None, Some(100)];
 
-/// The results of one kind of tor.
+/// The results with one kind of tor.
 #[derive(Clone, Debug)]
 pub struct TorResults {
-    /// Which tor.
+    /// The kind of tor.
     pub tor: &'static str,
     /// Its experiments.
     pub results: Results,
@@ -31,31 +31,32 @@ pub struct TorResults {
 /// An experiment with one kind of tor, and in the model.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct CellComparison {
-    /// Which tor.
+    /// The kind of tor.
     pub tor: &'static str,
     /// The experiment's name.
     pub experiment: String,
-    /// The mean client in the lab, in KB/s.
+    /// The mean rate of clients in the lab, in KB/s.
     pub lab_kilobytes_per_sec: Option<f64>,
-    /// The mean web user in the lab, in KB/s.
+    /// The mean rate of web users in the lab, in KB/s.
     pub lab_web_kilobytes_per_sec: Option<f64>,
-    /// The mean bulk user in the lab, in KB/s.
+    /// The mean rate of bulk users in the lab, in KB/s.
     pub lab_bulk_kilobytes_per_sec: Option<f64>,
-    /// The part of the 15 relays' capacity that they wrote.
+    /// The part of the 15 relays' capacity that was used for writing.
     pub relays_used_part: Option<f64>,
-    /// The mean client in the model, in KB/s.
+    /// The mean rate of clients in the model, in KB/s.
     pub model_kilobytes_per_sec: Option<f64>,
-    /// The lab's mean by the model's, each as a part of its mean without a limit and client relays.
-    pub lab_to_model: Option<f64>,
-    /// Whether that is within 15 % of 1; of the experiments with no limit and 100 KB/s at all
+    /// The lab's mean divided by the model's, each as a part of its mean without a limit and client
     /// relays.
+    pub lab_to_model: Option<f64>,
+    /// Whether that is within 15 % of 1; only for the experiments with no limit and with 100 KB/s
+    /// at all relays.
     pub is_within: Option<bool>,
 }
 
-/// A number of a claim with one kind of tor.
+/// A claim's number with one kind of tor.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct TorNumber {
-    /// Which tor.
+    /// The kind of tor.
     pub tor: &'static str,
     /// The number; none if its experiments were not run.
     pub value: Option<f64>,
@@ -74,11 +75,11 @@ pub struct ClaimComparison {
     pub figure: String,
     /// Its unit.
     pub unit: String,
-    /// What the paper prints.
+    /// The number printed in the paper.
     pub paper: String,
-    /// The least number that holds.
+    /// The least number with which the claim holds.
     pub low: f64,
-    /// The greatest number that holds.
+    /// The greatest number with which the claim holds.
     pub high: f64,
     /// The model's number.
     pub model: Option<f64>,
@@ -109,13 +110,13 @@ fn compare_cell(tor: &TorResults, model: &Results, cell: &Cell) -> CellCompariso
         relays_used_part: outcome.map(|outcome| outcome.used),
         model_kilobytes_per_sec: model.all_kb(cell).ok(),
         lab_to_model,
-        // An experiment in which no download ended is not within anything.
+        // An experiment without a finished download is not within the bounds.
         is_within: is_judged(cell)
             .then(|| lab_to_model.is_some_and(|ratio| (ratio - 1.0).abs() <= MOST_OFF)),
     }
 }
 
-/// Whether lab and model have to agree on an experiment.
+/// Whether lab and model must agree on an experiment.
 fn is_judged(of: &Cell) -> bool {
     let judged =
         |limit: Option<u32>| RUNNERS.into_iter().any(|runners| *of == cell(limit, runners));
@@ -125,7 +126,7 @@ fn is_judged(of: &Cell) -> bool {
 /// All figures of claims that experiments can have.
 ///
 /// # Errors
-/// When the claims cannot be read, which a test would have found.
+/// When the claims cannot be parsed, which a test would have found.
 pub fn compare_claims(tors: &[TorResults], model: &Results) -> Result<Vec<ClaimComparison>> {
     let read = |results: &Results| lines(results).context("Failed to read doc/tortoise.toml");
     let labs = tors
@@ -185,7 +186,7 @@ pub fn cells_text(cells: &[CellComparison]) -> String {
     text
 }
 
-/// The claims' figures, a line each.
+/// The claims' figures, one per line.
 #[must_use]
 pub fn claims_text(claims: &[ClaimComparison]) -> String {
     let mut text = String::new();
@@ -203,7 +204,7 @@ pub fn claims_text(claims: &[ClaimComparison]) -> String {
     text
 }
 
-/// The claims' figures as a document.
+/// The claims' figures as Markdown.
 #[must_use]
 pub fn claims_markdown(claims: &[ClaimComparison]) -> String {
     let mut text = "# Tortoise's claims: the paper, the flow model, and real tors\n\n\
@@ -223,7 +224,7 @@ pub fn claims_markdown(claims: &[ClaimComparison]) -> String {
     text
 }
 
-/// A tor's number with its verdict.
+/// The number with one kind of tor, with its verdict.
 fn tor_number(of: &TorNumber) -> String {
     let verdict = match of.holds {
         Some(true) => " holds",
@@ -233,7 +234,7 @@ fn tor_number(of: &TorNumber) -> String {
     format!("{} {}{verdict}", of.tor, number(of.value, 2))
 }
 
-/// A number with this many digits after the point, or a dash.
+/// A number with this many decimals, or a dash.
 fn number(value: Option<f64>, digits: usize) -> String {
     value.map_or_else(|| "-".to_owned(), |value| format!("{value:.digits$}"))
 }
@@ -245,8 +246,8 @@ mod tests {
 
     use super::*;
 
-    /// Results in which a web and a bulk user have these rates in KB/s, without a limit and with
-    /// 100 KB/s.
+    /// Results in which web and bulk users have these rates in KB/s, without a limit and with a
+    /// limit of 100 KB/s.
     fn results(base: f64, limited: f64) -> Results {
         let outcome = |kb: f64| {
             let clients = UserKind::ALL.map(|kind| {

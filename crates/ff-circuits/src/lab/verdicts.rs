@@ -1,11 +1,10 @@
 //! The rankings of NavigaTor that `lab navigator` must reproduce, each with our numbers and the
 //! paper's.
 //!
-//! Orders hold or do not hold; how far apart numbers are depends on the network. An order of
-//! selections holds if a 99 % interval of each difference ([`orders`]) lies on its side of 0, it
-//! does not hold if one lies on the other side, and otherwise it is undecided. Those of rho and
-//! accepted shares are of the numbers themselves, and a rho is too small only where chance cannot
-//! have made it so.
+//! Only orders are judged; differences depend on the network. An order of selections holds if the
+//! 99 % interval of each difference ([`orders`]) is on the right side of 0, it does not hold if one
+//! is on the other side, and otherwise it is undecided. Rho and accepted shares are compared
+//! directly, but a rho counts as too small only if that is unlikely by chance.
 
 use std::fmt::Write as _;
 
@@ -18,31 +17,31 @@ use crate::analysis::{Report, hosts, selected::Selection};
 use crate::rank::Spearman;
 use crate::read::{Circuits, Seen};
 
-/// The selections of tables 1 and 3, in the order of both.
+/// The selections of tables 1 and 3, in their order.
 const ORDER: [&str; 5] = ["all", "build80", "rtt80", "build50", "rtt50"];
-/// Spearman's rho of round trips with time to first byte is at least that.
+/// The least value of Spearman's rho of round trips and time to first byte.
 const LEAST_RHO: f64 = 0.8;
-/// Deviations on each side within which a normal number is 99 times in 100.
+/// The quantile of the normal distribution for a 99 % interval.
 const DEVIATIONS_99: f64 = 2.5758;
-/// An accepted share may be off the one that was asked for by this.
+/// The largest difference between the accepted and the requested share.
 const SHARE_OFF: f64 = 0.01;
-/// With fewer decisions the accepted share means nothing: at 80 % one deviation of 1,600 is a
-/// point.
+/// The least number of decisions for an accepted share: at 80 % the standard deviation for 1,600 is
+/// one percentage point.
 const LEAST_DECIDED: u64 = 1600;
 
-/// What selections are put in order by.
+/// A value by which selections are ordered.
 struct Ordered {
     /// The name of the value, with its unit.
     name: &'static str,
-    /// Whether numbers fall from each selection to the next: times do, throughputs rise.
+    /// Whether values fall from each selection to the next, as times do; throughputs rise.
     falls: bool,
     /// A circuit's value.
     value: fn(&Seen) -> Option<f64>,
-    /// Which percentile of values a selection's number is.
+    /// The percentile that is a selection's value.
     percentile: f64,
-    /// A selection's number.
+    /// A selection's value.
     of: fn(&Performance) -> Option<f64>,
-    /// The paper's, of time to first byte in the median, its 90th percentile, and throughput.
+    /// The paper's value, of median time to first byte, its 90th percentile, and throughput.
     printed: fn([f64; 3]) -> f64,
 }
 
@@ -74,24 +73,24 @@ const ORDERED: [Ordered; 3] = [
     },
 ];
 
-/// Something that has to hold, and whether it does.
+/// A claim, and whether it holds.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ClaimVerdict {
-    /// What has to hold.
+    /// The claim.
     pub what: String,
-    /// Our numbers, in the order of the sentence; none where nothing was measured.
+    /// Our values, in the order of the sentence; none if not measured.
     pub ours: Vec<Option<f64>>,
-    /// The paper's.
+    /// The paper's values.
     pub paper: Vec<f64>,
-    /// By how much each of them differs from the one before, if they are an order of selections.
+    /// The difference of each value from the previous one, if the claim is an order of selections.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub steps: Vec<Option<Step>>,
-    /// Whether it holds; none if chance may have made it so, or the contrary.
+    /// Whether it holds; none if that may be by chance.
     pub holds: Option<bool>,
 }
 
 impl ClaimVerdict {
-    /// A line for people.
+    /// The verdict as a line of text.
     #[must_use]
     pub fn line(&self) -> String {
         let verdict = match self.holds {
@@ -114,7 +113,7 @@ impl ClaimVerdict {
     }
 }
 
-/// A number with as many digits as the paper has.
+/// A number with as many digits as in the paper.
 fn number(one: &Option<f64>) -> String {
     match one {
         Some(one) if one.abs() < 1.0 => format!("{one:.3}"),
@@ -124,13 +123,13 @@ fn number(one: &Option<f64>) -> String {
     }
 }
 
-/// Where a difference lies.
+/// The interval of a difference.
 fn interval(one: &Option<Step>) -> String {
     let text = |one: &Step| format!("{}..{}", number(&Some(one.low)), number(&Some(one.high)));
     one.as_ref().map_or_else(|| "-".to_owned(), text)
 }
 
-/// All verdicts on circuits, and on what is said of them.
+/// All verdicts on circuits and their report.
 #[must_use]
 pub fn verdicts(circuits: &Circuits, report: &Report) -> Vec<ClaimVerdict> {
     let mut all = rho(report);
@@ -139,13 +138,13 @@ pub fn verdicts(circuits: &Circuits, report: &Report) -> Vec<ClaimVerdict> {
     all
 }
 
-/// Whether any of them is that something does not hold.
+/// Whether any claim does not hold.
 #[must_use]
 pub fn any_fails(all: &[ClaimVerdict]) -> bool {
     all.iter().any(|verdict| verdict.holds == Some(false))
 }
 
-/// What goes with time to first byte (section 7.2).
+/// The verdicts on correlations with time to first byte (section 7.2).
 fn rho(report: &Report) -> Vec<ClaimVerdict> {
     let ours = RHO.map(|(name, _)| report.spearman_with_ttfb.get(name).map(|found| found.rho));
     let what = "rho with time to first byte: round trip > build time > congestion".to_owned();
@@ -162,11 +161,10 @@ fn rho(report: &Report) -> Vec<ClaimVerdict> {
     ]
 }
 
-/// Whether a rho is at least [`LEAST_RHO`]; no verdict if it is less, but so little that chance may
-/// have done it.
+/// Whether a rho is at least [`LEAST_RHO`]; none if it is less by so little that this may be by
+/// chance.
 ///
-/// 99 of 100 intervals by Fisher's z with the standard error of Bonett and Wright (2000) hold the
-/// true one.
+/// 99 % intervals are by Fisher's z with the standard error of Bonett and Wright (2000).
 #[expect(clippy::cast_precision_loss, reason = "pairs lie far below 2^53")]
 fn is_high(found: &Spearman) -> Option<bool> {
     if found.rho >= LEAST_RHO {
@@ -177,7 +175,8 @@ fn is_high(found: &Spearman) -> Option<bool> {
     (most < LEAST_RHO).then_some(false)
 }
 
-/// Selections in the order of the paper's table: by times each is faster than the one before, by throughputs too.
+/// Selections in the order of the paper's table: each is faster than the previous one by times, and
+/// by throughputs too.
 fn order(circuits: &Circuits, report: &Report, ordered: &Ordered) -> ClaimVerdict {
     let found = ORDER.map(|name| report.selections.iter().find(|one| one.name == name));
     let ours = |one: &Option<&Selection>| one.and_then(|one| (ordered.of)(&one.performance));
@@ -198,7 +197,7 @@ fn order(circuits: &Circuits, report: &Report, ordered: &Ordered) -> ClaimVerdic
     }
 }
 
-/// By how much each selection differs from the one before.
+/// The difference of each selection from the previous one.
 fn steps(
     circuits: &Circuits,
     report: &Report,
@@ -216,7 +215,7 @@ fn steps(
     orders::steps(&hosts, ordered.percentile, report.seed)
 }
 
-/// Whether each of them holds; not if one does not, and none if that is not known of one.
+/// Whether all hold; false if one does not, and none if one is undecided.
 fn all_hold(all: &[Option<bool>]) -> Option<bool> {
     if all.contains(&Some(false)) {
         return Some(false);
@@ -224,10 +223,11 @@ fn all_hold(all: &[Option<bool>]) -> Option<bool> {
     (!all.is_empty() && !all.contains(&None)).then_some(true)
 }
 
-/// Whether a selection accepts what it was asked for (ledger row N14); none of those that were not.
+/// Whether a selection accepts the requested share (ledger row N14); none for selections without
+/// one.
 fn accepted(selection: &Selection) -> Option<ClaimVerdict> {
     let asked = selection.asked_share.filter(|share| *share < 1.0)?;
-    // One of three circuits is taken, fast or slow.
+    // One circuit of three is accepted, fast or slow.
     if selection.name.ends_with("best_of_3") {
         return None;
     }
@@ -254,11 +254,11 @@ mod tests {
     use crate::read::{Circuits, Seen};
     use crate::replay::Timeout;
 
-    /// Circuits whose times to first byte follow round trips; so do build times, but for this share
-    /// of them, which is by chance.
+    /// Circuits whose times to first byte follow round trips; so do build times, except for this
+    /// share of them, which are random.
     fn circuits(count: u32, chance: f64) -> Circuits {
         let seen = |number: u32| {
-            // Some numbers that have nothing to do with each other.
+            // Numbers that are independent of each other.
             let draw = |step: u32| f64::from(number.wrapping_mul(step) % 10_007) / 10_007.0;
             let is_chance = draw(69_069) < chance;
             let drawn = if is_chance { 16_807 } else { 2_654_435_761 };
@@ -282,7 +282,7 @@ mod tests {
         circuits
     }
 
-    /// What is said of them.
+    /// The verdicts on these circuits.
     fn of(circuits: &Circuits) -> Vec<ClaimVerdict> {
         let timeout = Timeout::Percentile;
         let options = AnalysisOptions {
@@ -306,7 +306,7 @@ mod tests {
         let step = all[2].steps[0].expect("many circuits");
         let difference = all[2].ours[1].expect("measured") - all[2].ours[0].expect("measured");
         assert!((step.difference - difference).abs() < 1e-9, "the tables' numbers: {:?}", all[2]);
-        // Build times that say more than round trips: both orders turn round.
+        // Build times are better predictors than round trips: both orders are reversed.
         let mut odd = circuits(10_000, 0.3);
         for seen in &mut odd.all {
             std::mem::swap(&mut seen.build_ms, &mut seen.rtt_ms);
@@ -319,8 +319,8 @@ mod tests {
 
     #[test]
     fn what_chance_may_have_put_in_order_is_undecided() {
-        // Throughputs that have nothing to do with what selections see; then so few of them that no
-        // order shows.
+        // Throughputs that do not depend on the selections' measures; then so few that no order is
+        // significant.
         let mut equal = circuits(10_000, 0.3);
         for (number, seen) in equal.all.iter_mut().enumerate() {
             let draw = (number * 7_001 % 9_973) as f64 / 9_973.0;
@@ -353,8 +353,8 @@ mod tests {
     fn a_rho_that_chance_may_have_made_too_small_is_not_judged() {
         let of = |rho, pairs| is_high(&Spearman { rho, p: 0.0, pairs });
         assert_eq!([of(0.8, 10), of(0.85, 20_000)], [Some(true); 2]);
-        // By hand: 0.792 of 1,000 reaches up to tanh(1.0768 + 2.5758 * 0.0363) = 0.824; of 50,000
-        // to 0.797.
+        // By hand: the interval of 0.792 with 1,000 pairs reaches tanh(1.0768 + 2.5758 * 0.0363) =
+        // 0.824; with 50,000, 0.797.
         assert_eq!([of(0.792, 1000), of(0.792, 50_000)], [None, Some(false)]);
         assert_eq!(of(0.7, 1000), Some(false));
         assert_eq!([of(f64::NAN, 1000), of(0.5, 2)], [None; 2]);
@@ -368,7 +368,7 @@ mod tests {
             (Some(false), None),
             "nothing was measured"
         );
-        // Too few to accept 80 % within a point.
+        // Too few to decide whether 80 % are accepted.
         let few = of(&circuits(1500, 0.3));
         assert_eq!(few[5].holds, None, "{few:#?}");
         assert!(few[5].line().starts_with("undecided: "), "{}", few[5].line());

@@ -6,23 +6,23 @@ use std::path::{Path, PathBuf};
 use ff_base::text::read_file;
 use ff_dir::microdescriptors::Microdescriptors;
 
-/// Their files: the second one has what came last.
+/// The file names; the second file has the newest ones.
 pub(super) const MICRODESCRIPTORS: [&str; 2] = ["cached-microdescs", "cached-microdescs.new"];
 
-/// The longest document that is read, in bytes: far above those of a network of 100,000 relays.
+/// The longest document that is read, in bytes: more than in a network of 100,000 relays.
 pub(super) const MOST_BYTES: u64 = 128 << 20;
 
-/// A file that is there and cannot be read.
+/// A file that exists and cannot be read.
 #[derive(Debug, thiserror::Error)]
 #[error("{}: {error}", .path.display())]
 pub struct Unreadable {
-    /// Which.
+    /// The file.
     pub path: PathBuf,
-    /// Why.
+    /// The error.
     pub error: io::Error,
 }
 
-/// Reads the microdescriptors in a tor's directory: none if it does not have these files.
+/// Reads the microdescriptors in a tor's directory; none if it does not have these files.
 pub(crate) fn microdescriptors(dir: &Path) -> Result<Microdescriptors, Unreadable> {
     let mut all = Microdescriptors::default();
     for name in MICRODESCRIPTORS {
@@ -36,7 +36,7 @@ pub(crate) fn microdescriptors(dir: &Path) -> Result<Microdescriptors, Unreadabl
     Ok(all)
 }
 
-/// Whether a file is not there, or what should hold it is none.
+/// Whether a file or its directory does not exist.
 pub(super) fn is_absent(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }

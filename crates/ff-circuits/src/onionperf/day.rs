@@ -1,13 +1,13 @@
-//! OnionPerf's analysis files, version 3.1, written from lines: a file for each day of UTC, and an
-//! index of them.
+//! Writes lines as OnionPerf's analysis files, version 3.1: a file for each day of UTC, and an
+//! index.
 //!
 //! A download belongs to the day on which it began, and its circuit is in the same file, whenever
-//! that ended. Readers join the two by the port that the download came from and by ends that lie
-//! less than 150 s apart. Lines have no port, so each download of a file gets a loopback address
-//! and port of its own.
+//! it ended. Readers join the two by the local port of the download and by ends that are less than
+//! 150 s apart. Lines have no port, so each download of a file gets its own loopback address and
+//! port.
 //!
-//! Steps of a SOCKS proxy that did not take place are `-1`; asking for the stream is the proxy's
-//! request, at 0. Data that OnionPerf's format lacks are only in the lines.
+//! Steps of a SOCKS proxy that did not take place are `-1`; the request for the stream is the
+//! proxy's request, at 0. Data that OnionPerf's format does not have are only in the lines.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -26,16 +26,16 @@ use serde_json::{Map, Value, json};
 use super::ErrorWords;
 use crate::record::{CircuitRecord, Download, PathRelay, SIZES};
 
-/// How many ports an address has, without 0.
+/// The number of ports of an address, without 0.
 const PORTS: u64 = 65_535;
-/// The longest name of a host, in bytes, so that a file's row in the index has a bound.
+/// The longest name of a host, in bytes, which limits the length of a file's row in the index.
 const MOST_HOST: usize = 64;
-/// The end of a file's name.
+/// The suffix of a file's name.
 const END: &str = ".onionperf.analysis.json.xz";
 /// The index of a folder.
 pub const INDEX: &str = "index.xml";
-/// xz's preset. Of OnionPerf's op-hk5 of 2021-01-01, 2.2 MB, 2 makes 153 kB in 0.10 s of CPU; 6,
-/// which OnionPerf takes, 132 kB in 0.44 s.
+/// xz's preset. For OnionPerf's op-hk5 of 2021-01-01, 2.2 MB, preset 2 gives 153 kB in 0.10 s of
+/// CPU time; OnionPerf's preset 6 gives 132 kB in 0.44 s.
 pub const PRESET: u32 = 2;
 
 /// The host that made the downloads.
@@ -43,11 +43,11 @@ pub const PRESET: u32 = 2;
 pub struct Maker<'a> {
     /// Its name: up to 64 letters, digits and `-`.
     pub host: &'a str,
-    /// Its public address; `unknown` if none.
+    /// Its public address; `unknown` without one.
     pub address: Option<&'a str>,
 }
 
-/// A file.
+/// An analysis file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DayFile {
     /// Its name: `YYYY-MM-DD.HOST.onionperf.analysis.json.xz`.
@@ -56,18 +56,18 @@ pub struct DayFile {
     pub bytes: Vec<u8>,
 }
 
-/// The files cannot be made or written.
+/// Why files cannot be made or written.
 #[derive(Debug, thiserror::Error)]
 pub enum DayError {
-    /// A name that the format does not allow.
+    /// A host's name that the format does not allow.
     #[error(
         "{0:?} is not a valid host name in OnionPerf's files: use up to 64 letters, digits and -"
     )]
     Host(String),
-    /// A time that has no day.
+    /// A time out of range.
     #[error("download {0} did not begin between the years 1970 and 9999: delete its line")]
     Time(u64),
-    /// Packing or listing failed.
+    /// Compressing or listing failed.
     #[error("cannot create OnionPerf's files")]
     Make(#[from] io::Error),
     /// Writing failed.
@@ -78,7 +78,7 @@ pub enum DayError {
 /// The files of these lines, in the order of their days; lines without a download are left out.
 ///
 /// # Errors
-/// [`DayError`] of a host's name or of a time.
+/// [`DayError`] for a host's name or a time.
 pub fn files<'a>(
     lines: impl IntoIterator<Item = &'a CircuitRecord>,
     maker: Maker<'_>,
@@ -90,10 +90,11 @@ pub fn files<'a>(
     days.into_iter().map(|(day, lines)| file(day, &lines, maker)).collect()
 }
 
-/// The file of a day of UTC, since 1970, with these lines; those without a download are left out.
+/// The file of these lines for a day of UTC, counted since 1970; lines without a download are left
+/// out.
 ///
 /// # Errors
-/// [`DayError`] of a host's name.
+/// [`DayError`] for a host's name.
 pub fn file(day: u64, lines: &[&CircuitRecord], maker: Maker<'_>) -> Result<DayFile, DayError> {
     if !is_host(maker.host) {
         return Err(DayError::Host(maker.host.to_owned()));
@@ -102,23 +103,23 @@ pub fn file(day: u64, lines: &[&CircuitRecord], maker: Maker<'_>) -> Result<DayF
     Ok(DayFile { name: file_name(day, maker.host), bytes })
 }
 
-/// Whether a host may have this name in files.
+/// Whether the format allows this name of a host.
 #[must_use]
 pub fn is_host(name: &str) -> bool {
     let is_good = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
     (1..=MOST_HOST).contains(&name.len()) && name.bytes().all(is_good)
 }
 
-/// The name of the file of a day of UTC, since 1970.
+/// The name of the file of a day of UTC, counted since 1970.
 #[must_use]
 pub fn file_name(day: u64, host: &str) -> String {
     let begin = day.saturating_mul(DAY_SECS).min(Utc::LAST_UNIX_SECS);
     let begin = Utc::from_unix_secs(begin).map_or_else(|_| String::new(), Utc::file_stamp);
-    // Its day only.
+    // Only the day.
     format!("{}.{host}{END}", begin.get(..10).unwrap_or_default())
 }
 
-/// The day and the host in the name of a file; none if it is another name.
+/// The day and the host in the name of a file; none if it has another form.
 #[must_use]
 pub fn read_name(name: &str) -> Option<(u64, &str)> {
     let (day, host) = name.strip_suffix(END)?.split_once('.')?;
@@ -126,7 +127,7 @@ pub fn read_name(name: &str) -> Option<(u64, &str)> {
     (file_name(day, host) == name).then_some((day, host))
 }
 
-/// Writes files into a folder, each as a whole, and then the index of all that are there.
+/// Writes files to a folder, each atomically, and then the index of all its files.
 ///
 /// # Errors
 /// [`DayError::Write`] names the file.
@@ -138,7 +139,7 @@ pub fn write(dir: &Path, files: &[DayFile]) -> Result<(), DayError> {
     Ok(())
 }
 
-/// The index of the analysis files in a folder, as OnionPerf makes it.
+/// The index of the analysis files in a folder, in OnionPerf's format.
 ///
 /// # Errors
 /// When the folder or the time of a file cannot be read.
@@ -147,7 +148,7 @@ pub fn index(dir: &Path) -> io::Result<String> {
     for entry in std::fs::read_dir(dir)? {
         let entry = entry?;
         let name = entry.file_name().to_string_lossy().into_owned();
-        // Neither folders of such names, nor links that lead nowhere.
+        // Neither folders with such names, nor broken links.
         let about = std::fs::metadata(entry.path()).ok().filter(std::fs::Metadata::is_file);
         if let Some(about) = about.filter(|_| name.ends_with(END)) {
             files.insert(name, about);
@@ -156,7 +157,7 @@ pub fn index(dir: &Path) -> io::Result<String> {
     let mut xml = "<?xml version='1.0' encoding='UTF-8'?>\n<files>\n".to_owned();
     for (name, about) in files {
         let since = about.modified()?.duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-        // A file of a later year would cost the index otherwise.
+        // A file with a later time would otherwise make the index fail.
         let secs = since.as_secs().min(Utc::LAST_UNIX_SECS);
         let time = Utc::from_unix_secs(secs).map_err(io::Error::other)?.to_string();
         let minute = time.get(..16).unwrap_or(&time).replace('T', " ");
@@ -172,15 +173,15 @@ pub fn index(dir: &Path) -> io::Result<String> {
     Ok(xml)
 }
 
-/// The day of UTC, since 1970, on which a download began, or its circuit if it was not asked for;
-/// none before 1970 and after 9999: that fits into no file.
+/// The day of UTC, counted since 1970, on which a download began, or its circuit if it was not
+/// requested; none before 1970 and after 9999, which no file can have.
 #[must_use]
 pub fn day_of(line: &CircuitRecord) -> Option<u64> {
     let began = u64::try_from(line.asked_unix_us()).ok()? / 1_000_000;
     (began <= Utc::LAST_UNIX_SECS).then_some(began / DAY_SECS)
 }
 
-/// When a download ended, in µs since 1970: at its last byte, or when it was given up.
+/// The end of a download, in µs since 1970: its last byte, or when it was given up.
 fn ended_unix_us(line: &CircuitRecord) -> i64 {
     let last = line.download.as_ref().and_then(|download| download.us);
     let signed = |us: u64| i64::try_from(us).unwrap_or(i64::MAX);
@@ -190,12 +191,12 @@ fn ended_unix_us(line: &CircuitRecord) -> i64 {
     }
 }
 
-/// When a circuit began, in µs since 1970.
+/// The beginning of a circuit, in µs since 1970.
 fn began_unix_us(line: &CircuitRecord) -> i64 {
     crate::record::unix_us(line.began_unix_secs)
 }
 
-/// Microseconds in seconds.
+/// Converts microseconds to seconds.
 fn secs(us: u64) -> f64 {
     us as f64 / 1e6
 }
@@ -205,13 +206,13 @@ fn unix_secs(us: i64) -> f64 {
     us as f64 / 1e6
 }
 
-/// Records by their names, each as its text: as values they take more memory.
+/// Records by name, as JSON text: as values they take more memory.
 type Records = BTreeMap<String, Box<RawValue>>;
 
 /// The content of a file.
 #[derive(Serialize)]
 struct Analysis<'a> {
-    /// By the host's name.
+    /// The hosts by name.
     data: BTreeMap<&'a str, Host<'a>>,
     /// The type of the document.
     #[serde(rename = "type")]
@@ -220,14 +221,14 @@ struct Analysis<'a> {
     version: &'static str,
 }
 
-/// What a host measured.
+/// A host's measurements.
 #[derive(Serialize)]
 struct Host<'a> {
     /// Its public address.
     measurement_ip: &'a str,
     /// TGen's records.
     tgen: BTreeMap<&'static str, Records>,
-    /// tor's.
+    /// tor's records.
     tor: BTreeMap<&'static str, Records>,
 }
 
@@ -254,29 +255,28 @@ fn analysis(lines: &[&CircuitRecord], maker: Maker<'_>) -> serde_json::Result<Ve
     serde_json::to_vec(&Analysis { data, kind: "onionperf", version: "3.1" })
 }
 
-/// A download as it is written.
+/// A download to write.
 struct Written<'a> {
     /// Its line.
     line: &'a CircuitRecord,
-    /// It.
     download: &'a Download,
-    /// Its number in the file, which its circuit, its stream and its port have too.
+    /// Its number in the file, which is also that of its circuit, its stream and its port.
     number: u64,
-    /// Why it failed, if it did.
+    /// Its error, if it failed.
     words: Option<ErrorWords>,
 }
 
 impl Written<'_> {
-    /// Where it came from.
+    /// Its local address and port.
     fn source(&self) -> String {
-        // If there are more downloads than ports, the next ones have the next address of loopback.
+        // If there are more downloads than ports, the next ones have the next loopback address.
         let before = self.number.saturating_sub(1);
         let address = u32::try_from(before / PORTS).unwrap_or(0);
         let address = Ipv4Addr::from(u32::from(Ipv4Addr::LOCALHOST).saturating_add(address));
         format!("{address}:{}", before % PORTS + 1)
     }
 
-    /// The name and the port that it led to.
+    /// The host name and port of its target.
     fn target(&self) -> (&str, &str) {
         let source = self.download.source.as_str();
         let (_, rest) = source.split_once("://").unwrap_or(("", source));
@@ -287,25 +287,25 @@ impl Written<'_> {
         }
     }
 
-    /// The same with an address, as TGen writes it.
+    /// The target with an address, in TGen's form.
     fn remote(&self) -> String {
         let (host, port) = self.target();
         let is_address = host.parse::<IpAddr>().is_ok();
         format!("{host}:{}:{port}", if is_address { host } else { "0.0.0.0" })
     }
 
-    /// The name that TGen would give it.
+    /// Its name in TGen.
     fn id(&self) -> String {
         format!("{}:0:localhost:{}:{}", self.number, self.source(), self.remote())
     }
 
-    /// How long it took until it ended, since it was asked for.
+    /// The time from its request to its end, in µs.
     fn lasted_us(&self) -> u64 {
         let apart = ended_unix_us(self.line).saturating_sub(self.line.asked_unix_us());
         u64::try_from(apart).unwrap_or(0)
     }
 
-    /// The record that tor's events would give of its circuit.
+    /// Its circuit's record, as made from tor's events.
     fn circuit(&self) -> Value {
         let line = self.line;
         let purpose = if self.download.is_from_onion() { "HS_CLIENT_REND" } else { "GENERAL" };
@@ -326,7 +326,7 @@ impl Written<'_> {
         let hops = line.path.iter().zip(&line.hops_us);
         let hops: Option<Vec<Value>> =
             hops.map(|(relay, us)| Some(json!([long_name(relay)?, secs(*us)]))).collect();
-        // Relays without the times of their hops have no place in this format.
+        // The format has no place for relays without the times of their hops.
         if let Some(hops) = hops.filter(|_| !line.as_client) {
             circuit["path"] = hops.into();
         }
@@ -340,7 +340,7 @@ impl Written<'_> {
         circuit
     }
 
-    /// The record that tor's events would give of its stream.
+    /// Its stream's record, as made from tor's events.
     fn tor_stream(&self) -> Value {
         let (host, port) = self.target();
         let lasted_us = self.lasted_us();
@@ -370,7 +370,7 @@ impl Written<'_> {
         stream
     }
 
-    /// The record that TGen's log would give of it.
+    /// Its record, as made from TGen's log.
     fn tgen_stream(&self, host: &str) -> Value {
         let (download, is_whole) = (self.download, self.words.is_none());
         let error = self.words.as_ref().map_or("NONE", |words| words.tgen.as_str());
@@ -438,7 +438,7 @@ impl Written<'_> {
         }
     }
 
-    /// When each step was reached.
+    /// The times of the steps.
     fn time_info(&self) -> Value {
         let download = self.download;
         let step = |us: Option<u64>| us.map_or("-1".to_owned(), |us| us.to_string());
@@ -463,7 +463,7 @@ impl Written<'_> {
         })
     }
 
-    /// When it had come to each size and tenth.
+    /// The times at which each size and tenth had arrived.
     fn elapsed(&self) -> Value {
         let download = self.download;
         let sizes = SIZES.iter().zip(&download.sizes_us);

@@ -1,5 +1,5 @@
-//! Marks circuits of analysis files by their relays, as OnionPerf's `filter` does: a marked
-//! circuit's downloads do not count.
+//! Marks circuits of analysis files by their relays, like OnionPerf's `filter`: the downloads of a
+//! marked circuit do not count.
 
 use std::collections::BTreeSet;
 
@@ -16,14 +16,14 @@ pub struct RelayList {
     pub ids: BTreeSet<String>,
 }
 
-/// Which circuits are kept.
+/// The circuits to keep.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CircuitFilter {
     /// Circuits with only these relays.
     pub include: Option<RelayList>,
     /// Circuits with none of these relays.
     pub exclude: Option<RelayList>,
-    /// Whether first relays are checked. If neither first nor last ones are, all are.
+    /// Whether first relays are checked. If neither first nor last relays are, all relays are.
     pub guards: bool,
     /// Whether last relays are checked.
     pub exits: bool,
@@ -32,11 +32,11 @@ pub struct CircuitFilter {
 }
 
 impl CircuitFilter {
-    /// Marks the circuits of a document that are not kept, and lists the filter there; how many are
-    /// marked now.
+    /// Marks the circuits of a document that are not kept, and adds the filter to its list; returns
+    /// the number of circuits that are marked now.
     ///
     /// # Errors
-    /// What is wrong with the document, if it is not an analysis file of a known version.
+    /// The problem with the document, if it is not an analysis file of a known version.
     pub fn apply(&self, analysis: &mut Value) -> Result<u64, String> {
         let has_data = analysis.get("data").is_some_and(Value::is_object);
         check(analysis.get("type"), analysis.get("version"), has_data)?;
@@ -84,7 +84,7 @@ impl CircuitFilter {
     }
 }
 
-/// Lists a filter in a document.
+/// Adds a filter to a document's list.
 fn note(analysis: &mut Value, filter: Value) -> Result<(), String> {
     let document = analysis.as_object_mut().ok_or("it is not an object")?;
     let filters = document.entry("filters").or_insert_with(|| json!({}));
@@ -98,7 +98,7 @@ fn note(analysis: &mut Value, filter: Value) -> Result<(), String> {
 mod tests {
     use super::*;
 
-    /// The numbers of the circuits that are marked by a filter.
+    /// The numbers of the circuits that a filter marks.
     fn marked(filter: &CircuitFilter) -> Vec<String> {
         let (a, b, c) = ("A".repeat(40), "B".repeat(40), "C".repeat(40));
         let path = |ids: &[&String]| -> Value {

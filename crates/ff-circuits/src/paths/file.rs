@@ -1,37 +1,37 @@
-//! Files of paths: one a line, the fingerprints of its relays separated by commas or spaces, the
-//! first hop first. Lists of relays look the same, but their lines mean nothing.
+//! Files of paths: one path per line, the fingerprints of its relays separated by commas or spaces,
+//! the first hop first. Lists of relays have the same format, but their lines have no meaning.
 //!
-//! Empty lines and what follows a `#` are left out.
+//! Empty lines and text after `#` are ignored.
 
 use std::fmt::Write as _;
 
 use super::MOST_RELAYS;
 
-/// A line that is not a path, or that has something else than relays in a list of them.
+/// An error in a file of paths or a list of relays.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("{file}, line {line}: {reason}")]
 pub struct NoPath {
     /// The file.
     pub file: String,
-    /// Which line, from 1.
+    /// The line number, from 1.
     pub line: usize,
     /// The error.
     pub reason: String,
 }
 
-/// Reads paths: fingerprints of 40 upper-case hexadecimal digits. `file` is only for errors.
+/// Reads paths: fingerprints of 40 upper-case hexadecimal digits. `file` is used in errors only.
 ///
 /// # Errors
-/// [`NoPath`] for the first line that is none: no fingerprint, a relay twice, more than eight; and
-/// for a file without any.
+/// [`NoPath`] for the first line that is not a path: not a fingerprint, a relay twice, more than
+/// eight relays; and for a file without paths.
 pub fn parse(file: &str, text: &str) -> Result<Vec<Vec<String>>, NoPath> {
     read(file, text, Ok)
 }
 
-/// Reads paths of relays that a network has: `find` says where a fingerprint stands.
+/// Reads paths of a network's relays: `find` returns the index of a fingerprint.
 ///
 /// # Errors
-/// As [`parse`], and for a relay that the network has not.
+/// Those of [`parse`], and for a relay that is not in the network.
 pub fn find(
     file: &str,
     text: &str,
@@ -40,12 +40,12 @@ pub fn find(
     read(file, text, |id| known(&id, &find))
 }
 
-/// Reads a list of relays that a network has: `find` says where a fingerprint stands. `file` is
-/// only for errors.
+/// Reads a list of a network's relays: `find` returns the index of a fingerprint. `file` is used in
+/// errors only.
 ///
 /// # Errors
-/// [`NoPath`] for the first line with something that is not a fingerprint, with a relay that the
-/// network has not or that was in the list before; and for a list without any.
+/// [`NoPath`] for the first line with an invalid fingerprint, with a relay that is not in the
+/// network, or with a duplicate; and for a list without relays.
 pub fn list(
     file: &str,
     text: &str,
@@ -69,7 +69,7 @@ pub fn list(
     Ok(all)
 }
 
-/// Reads paths of fingerprints, which `T` stands for.
+/// Reads paths of fingerprints, each converted to a `T`.
 fn read<T: PartialEq>(
     file: &str,
     text: &str,
@@ -125,17 +125,17 @@ pub fn render<'a>(comment: &str, paths: impl IntoIterator<Item = &'a [String]>) 
     text
 }
 
-/// A line up to what is a remark.
+/// A line without its comment.
 fn said(line: &str) -> &str {
     line.split('#').next().unwrap_or_default()
 }
 
-/// The words of a line, without remarks.
+/// The words of a line without its comment.
 pub(crate) fn words(line: &str) -> impl Iterator<Item = &str> {
     said(line).split([',', ' ', '\t', '\r']).filter(|word| !word.is_empty())
 }
 
-/// Where a network has a relay.
+/// The index of a relay in the network.
 fn known(id: &str, find: impl Fn(&str) -> Option<usize>) -> Result<usize, String> {
     find(id).ok_or_else(|| format!("the network has no usable relay {id}"))
 }

@@ -1,5 +1,5 @@
-//! Where paths come from: the relays of a network, what counts where, and which ports exits let
-//! out.
+//! The data for drawing paths: a network's relays, the factors of weights, and the ports that exits
+//! allow.
 //!
 //! ```text
 //!   a tor's directory ─▶ crate::network ─▶ Pool::of_documents ──┐
@@ -7,9 +7,9 @@
 //!   relayinfo JSON, an hour of a store: neither footer nor policies
 //! ```
 //!
-//! A consensus of the flavour ns has exit policies itself and the families, by name and by key, in
-//! descriptors; one of the flavour microdesc has both in microdescriptors. Relays without one are
-//! left out where others have theirs; where some are not known, [`Pool`] says so, and does not
+//! A consensus of the flavour ns has exit policies, and the families, by name and by key, are in
+//! descriptors; with the flavour microdesc both are in microdescriptors. Relays without a
+//! microdescriptor are left out if others have one; [`Pool`] reports missing data and does not
 //! guess.
 
 use std::collections::{HashMap, HashSet};
@@ -26,29 +26,28 @@ use tor_netdoc::types::policy::PortPolicy;
 
 use crate::network::micros::{Unreadable, microdescriptors};
 
-/// What weights of a footer are parts of, if the consensus does not say (dir-spec 3.8.3).
+/// The scale of a footer's weights if the consensus does not set it (dir-spec 3.8.3).
 const SCALE: u32 = 10_000;
 
-/// What paths are drawn from.
+/// The data for drawing paths.
 #[derive(Clone, Debug, Default)]
 pub struct Pool {
     /// The relays.
     pub network: Network,
-    /// How much of a relay's weight counts where, as the consensus' footer has it; none if there is
-    /// no footer.
+    /// The factor of weights at each place, from the consensus's footer; none without a footer.
     pub factors: Option<Factors>,
-    /// Each relay's exit policy, in the order of the relays; none if the network does not give
+    /// Each relay's exit policy, in the order of the relays; none if the network does not have
     /// them.
     pub policies: Option<Vec<PortPolicy>>,
     /// The number of the consensus's other relays, whose microdescriptors are not in the same
     /// directory.
     pub left_out: usize,
-    /// Whether no relay of the consensus has a line with its weight; with weights of 0, as in a
-    /// private network whose relays nobody has measured, it is false.
+    /// Whether no relay of the consensus has a line with its weight. It is false if all weights are
+    /// 0, as in a private network without measurements.
     pub is_unweighted: bool,
 }
 
-/// A file that no paths can be drawn from; each names it.
+/// Why no paths can be drawn from a file; names the file.
 #[derive(Debug, thiserror::Error)]
 pub enum PoolError {
     /// It is not a network.
@@ -57,12 +56,12 @@ pub enum PoolError {
     /// It cannot be read.
     #[error(transparent)]
     Input(#[from] InputError),
-    /// It is a consensus with a line that clients cannot read.
+    /// It is a consensus with a line that clients refuse.
     #[error("{}: {error}", .path.display())]
     Consensus {
         /// The file.
         path: PathBuf,
-        /// The line, and what is wrong with it.
+        /// The error with its line.
         error: DocumentError,
     },
     /// The microdescriptors in its directory cannot be read.
@@ -71,15 +70,14 @@ pub enum PoolError {
 }
 
 impl From<Network> for Pool {
-    /// Of relays alone.
+    /// From relays alone.
     fn from(network: Network) -> Self {
         Self { network, ..Self::default() }
     }
 }
 
 impl Pool {
-    /// Of a consensus' relays, all or some of them, with what is known of each from its
-    /// microdescriptor.
+    /// From relays of a consensus, with the data in their microdescriptors.
     #[must_use]
     pub fn of_documents(
         text: &str,
@@ -111,8 +109,8 @@ impl Pool {
     }
 
     /// Reads a file, or an hour of a store, and descriptors of its relays. Microdescriptors are
-    /// taken from the same directory; where there are some, relays without one are left out. What
-    /// was read is remembered; the file itself may come twice.
+    /// read from the same directory; if there are some, relays without one are left out. The inputs
+    /// are noted; the file itself may be noted twice.
     ///
     /// # Errors
     /// [`PoolError`] when a file cannot be read, or is not a network.
@@ -126,7 +124,7 @@ impl Pool {
         let text = String::from_utf8_lossy(&bytes);
         let consensus = match Consensus::parse(&text) {
             Ok(consensus) => consensus,
-            // Another kind of file, or a consensus of a time before footers.
+            // Another kind of file, or a consensus from before there were footers.
             Err(_) if !text.contains("\ndirectory-footer") => return Ok(network.into()),
             Err(error) => return Err(PoolError::Consensus { path: path.to_owned(), error }),
         };
@@ -136,29 +134,29 @@ impl Pool {
         let all = network.relays.len();
         let has_one = consensus.relays.iter().filter(|entry| micros.of(entry).is_some());
         let described: HashSet<_> = has_one.map(|entry| entry.fingerprint).collect();
-        // As by tor: nobody knows which ports such a relay lets out, nor whose family it is of.
+        // As in tor: the allowed ports and the family of such a relay are unknown.
         network.relays.retain(|one| described.is_empty() || described.contains(&one.fingerprint));
         let left_out = all - network.relays.len();
         Ok(Self { left_out, ..Self::of_documents(&text, &consensus, network, &micros) })
     }
 }
 
-/// By what clients tell families, as a consensus wants it (proposal 321).
+/// How clients determine families, set by a consensus (proposal 321).
 struct FamilyRules {
-    /// By whom relays name, if both do.
+    /// By names, if both relays name each other.
     by_names: bool,
-    /// By the family keys that have signed them.
+    /// By family keys that signed the relays.
     by_ids: bool,
 }
 
 impl FamilyRules {
-    /// Those of a consensus.
+    /// From a consensus.
     fn of(text: &str) -> Self {
         let is = |name| param(text, name) != Some(0);
         Self { by_names: is("use-family-lists"), by_ids: is("use-family-ids") }
     }
 
-    /// Leaves out of a relay's families what clients pass over.
+    /// Removes from a relay's families those that clients ignore.
     fn apply(&self, relay: &mut Relay) {
         if !self.by_names {
             relay.family.clear();
@@ -177,7 +175,7 @@ fn param(text: &str, name: &str) -> Option<i64> {
     pairs.find(|(key, _)| *key == name)?.1.parse().ok()
 }
 
-/// How much counts where by a consensus' footer; none if it does not say so, or not in full.
+/// The factors of weights in a consensus's footer; none if it lacks any of them.
 #[must_use]
 pub fn factors(text: &str) -> Option<Factors> {
     let (_, footer) = text.rsplit_once("\ndirectory-footer")?;
@@ -194,10 +192,10 @@ pub fn factors(text: &str) -> Option<Factors> {
     )
 }
 
-/// The lines of relays in a consensus that begin with a keyword. Its relays are counted by the
-/// rules of [`Consensus::parse`]: a keyword ends at a space or a tab, what stands in an object is
-/// not a line, and there are no relays after the footer. If the number differs nevertheless, no
-/// line is known, because it could be another relay's.
+/// The lines of relays in a consensus that begin with a keyword. Relays are counted by the rules of
+/// [`Consensus::parse`]: a keyword ends at a space or a tab, text in an object is not a line, and
+/// there are no relays after the footer. If the number differs nevertheless, no line is returned,
+/// because it could be another relay's.
 pub(crate) fn lines_of_relays<'a>(
     text: &'a str,
     consensus: &Consensus,
@@ -223,7 +221,7 @@ pub(crate) fn lines_of_relays<'a>(
     if count == consensus.relays.len() { all } else { HashMap::new() }
 }
 
-/// A policy: a relay without one, or with one that cannot be read, lets nothing out (dir-spec 3.3).
+/// A policy; a relay without a valid one allows nothing (dir-spec 3.3).
 fn policy(said: Option<&str>) -> PortPolicy {
     said.and_then(|said| said.parse().ok()).unwrap_or_else(PortPolicy::new_reject_all)
 }
@@ -232,7 +230,7 @@ fn policy(said: Option<&str>) -> PortPolicy {
 mod tests {
     use super::*;
 
-    /// A consensus of the flavour ns: three relays, of which two let something out.
+    /// A consensus of the flavour ns: three relays, two of which allow some ports.
     const NS: &str = "network-status-version 3\nvote-status consensus\nconsensus-method 33\n\
         valid-after 2019-07-14 00:00:00\nparams bwweightscale=100 use-family-ids=0\n\
         r a AAoQ1DAR6kkoo19hBAX5K0QztNw py8AEJA46MwVBm52k0zr1P5Trcg 2019-07-13 19:30:19 192.0.2.1 9001 0\n\
@@ -282,7 +280,7 @@ mod tests {
         let what =
             format!("consensus: line {line}: the weight Bandwidth=4294967296 is not a whole");
         assert!(error.contains(&what), "{error}");
-        // A consensus from before footers has no weights that clients could not read.
+        // A consensus from before there were footers has no weights that clients could refuse.
         let old = odd.replace("consensus-method 33", "consensus-method 8");
         let old = old.replace("directory-footer\n", "").replace("bandwidth-weights", "x");
         assert!(read(&old).expect("a network").factors.is_none());
@@ -344,8 +342,8 @@ mod tests {
         ] {
             assert_eq!(of(&text), Some(vec![true, false, false]), "{text}");
         }
-        // The lines of a third object in a row are taken for the document's: which policy is whose
-        // is not known then.
+        // The lines of a third consecutive object are taken for the document's: then the assignment
+        // of policies to relays is unknown.
         assert_eq!(of(&NS.replace("r b ", &format!("x\n{}r b ", object.repeat(3)))), None);
     }
 

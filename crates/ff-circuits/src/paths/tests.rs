@@ -1,4 +1,4 @@
-//! Compares with chances that are computed separately.
+//! Compares paths with probabilities that are computed separately.
 
 use ff_sim::network::Flags;
 use rand::SeedableRng;
@@ -28,7 +28,7 @@ fn network() -> Network {
     Network { relays, ..Network::default() }
 }
 
-/// How likely it is that draws by these chances are as far off as these.
+/// The probability that draws with these probabilities deviate at least as much.
 fn p(found: &[f64], chances: &[f64]) -> f64 {
     let draws: f64 = found.iter().sum();
     let pairs = found.iter().zip(chances).filter(|(_, chance)| **chance > 0.0);
@@ -38,8 +38,8 @@ fn p(found: &[f64], chances: &[f64]) -> f64 {
     chi_square_above(terms.iter().sum(), terms.len() as f64 - 1.0)
 }
 
-/// The exact chance of each path of three: the exit from all, then the guard from what is left,
-/// then the middle.
+/// The exact probability of each path of three: the exit from all relays, then the guard from the
+/// remaining ones, then the middle.
 fn exact(network: &Network, lines: [Vec<f64>; 3], subnets: bool) -> Vec<f64> {
     let meet = |a: usize, b: usize| {
         let family = (a.min(b), a.max(b)) == (4, 9);
@@ -64,7 +64,7 @@ fn exact(network: &Network, lines: [Vec<f64>; 3], subnets: bool) -> Vec<f64> {
     chances
 }
 
-/// Weights of relays that run and for which something holds.
+/// Weights of running relays with a property.
 fn line(network: &Network, of: impl Fn(usize, &Relay) -> f64) -> Vec<f64> {
     let relays = network.relays.iter().enumerate();
     relays.map(|(i, relay)| if relay.flags.running { of(i, relay) } else { 0.0 }).collect()
@@ -113,7 +113,7 @@ fn paths_come_as_often_as_the_rules_say() {
     }
 }
 
-/// Paths of three by these rules.
+/// Options for paths of three by these rules.
 fn choice(rules: Rules) -> Choice {
     let lengths = Lengths::new(&[(3, 1.0)]).expect("lengths");
     Choice { rules, lengths, guards: 0, any_subnet: false, port: 443 }
@@ -132,7 +132,7 @@ fn lengths_and_guards_are_those_that_were_asked_for() {
         assert!(path.len() == 2 || path.len() == 4);
         *guards.entry(path[0]).or_default() += 1;
     }
-    // A third one stands in where neither can be with the exit.
+    // A third guard replaces the two if neither can be with the exit.
     let mut often: Vec<u32> = guards.into_values().collect();
     often.sort_unstable_by(|a, b| b.cmp(a));
     assert!(
@@ -148,7 +148,7 @@ fn lengths_and_guards_are_those_that_were_asked_for() {
 #[test]
 fn the_footers_weights_count_and_not_computed_ones() {
     let (mut rng, mut pool) = (ChaCha12Rng::seed_from_u64(4), Pool::from(network()));
-    // Nothing of an exit counts in the middle, and nothing of a guard that is one at the end.
+    // Exits have no weight in the middle, and guards that are exits none at the end.
     pool.factors = Some(Factors {
         guard: [1.0, 1.0, 0.0, 1.0],
         middle: [1.0, 1.0, 0.0, 0.0],
@@ -185,13 +185,13 @@ fn exits_let_the_port_out_and_relays_have_the_flags() {
     pool.policies = Some((0..12).map(|_| "reject 1-65535".parse().expect("one")).collect());
     let error = draw(&pool, &other, &mut rng).expect_err("no exit");
     assert_eq!(error, NoPaths::Exit(80));
-    // A mix is refused for any of its lengths, however seldom it comes.
+    // A mix is refused for any impossible length, however rare.
     pool.policies = None;
     let lengths = Lengths::new(&[(3, 1.0), (8, 1e-9)]).expect("lengths");
     pool.network.relays.truncate(7);
     let mixed = Choice { lengths, ..other.clone() };
     assert_eq!(draw(&pool, &mixed, &mut rng), Err(NoPaths::None(8)));
-    // An exit alone needs no guard.
+    // A path of one exit needs no guard.
     let lengths = Lengths::new(&[(1, 1.0)]).expect("lengths");
     let mut unguarded = pool.clone();
     unguarded.network.relays.iter_mut().for_each(|relay| relay.flags.guard = false);
@@ -211,12 +211,12 @@ fn weights_are_asked_for_by_who_draws_by_them() {
     let all = [Rules::Tor, Rules::Weighted, Rules::Old, Rules::Uniform];
     let mut refused =
         |pool: &Pool| all.map(|rules| Generator::new(pool, &choice(rules), &mut rng).err());
-    // Nobody has measured the relays of a private network: their weights are known, and 0.
+    // The relays of a private network without measurements: their weights are known, and 0.
     assert_eq!(refused(&pool), [None; 4]);
     pool.is_unweighted = true;
     let none = Some(NoPaths::NoWeights);
     assert_eq!(refused(&pool), [none, none, none, None]);
-    // Tor of that time went by what relays say of themselves.
+    // The tor of that time used the bandwidths that relays advertise.
     pool.network.relays[3].capacity = Some(ff_proto::units::BytesPerSec::new(1000));
     assert_eq!(refused(&pool), [none, none, None, None]);
 }
@@ -232,7 +232,7 @@ fn streams_that_last_want_relays_that_last_in_all_places() {
         paths.collect::<std::collections::BTreeSet<u32>>()
     };
     let lasts = [0, 1, 2, 3, 7, 8, 9];
-    // No relay has the flag: nobody can be asked for it.
+    // No relay has the flag, so it is not required.
     let all = places(&pool, Rules::Tor, 22);
     assert!(all.iter().any(|relay| !lasts.contains(relay)), "{all:?}");
     lasts.iter().for_each(|&relay| pool.network.relays[relay as usize].flags.stable = true);

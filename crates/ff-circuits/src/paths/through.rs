@@ -1,7 +1,8 @@
-//! Paths of three through relays that somebody names, the others drawn as Tor's clients draw them.
+//! Paths of three through given relays, with the other relays drawn as by Tor's clients.
 //!
-//! A relay is where clients have it: last if it is an exit that lets the port out, else first if it
-//! is a guard, else in between. Where nothing of its weight counts it is not, unless nobody's does.
+//! A relay has the place in which clients use it: last if it is an exit that allows the port, else
+//! first if it is a guard, else in the middle. It does not have a place in which its weight does
+//! not count, unless no relay's does.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -11,35 +12,35 @@ use rand::Rng;
 use super::pool::Pool;
 use super::{Choice, MOST_TRIES, NoPaths, Places, drawn};
 
-/// How often a path is drawn anew because one of its relays is busy.
+/// How often a path is drawn again because one of its relays is busy.
 const DRAWS: usize = 256;
-/// How often one is drawn if nobody is busy: of [`MOST_TRIES`] draws one was a path, so of many
-/// times more some are.
+/// How often a path is drawn if no relay is busy: a path was found in [`MOST_TRIES`] draws, so in
+/// many times as many there are several.
 const LONE_DRAWS: usize = 100 * MOST_TRIES;
 
-/// What draws them.
+/// Draws paths through given relays.
 #[derive(Clone, Debug)]
 pub struct Through {
-    /// The relays that are drawn.
+    /// The relays to draw from.
     paths: Paths,
-    /// In which place of a path each of the relays is: 0 is the guard's, 2 the exit's.
+    /// The place of each given relay in a path; 0 is the guard's, 2 the exit's.
     at: BTreeMap<usize, usize>,
 }
 
-/// The relays make no path, or none through a given relay.
+/// Why there are no paths, or none through a given relay.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum NoPlace {
-    /// There are none at all.
+    /// There are no paths at all.
     #[error(transparent)]
     Network(#[from] NoPaths),
-    /// There are none through this one.
+    /// There are no paths through this relay.
     #[error("no client has a path through {nick} ({id}): {why}")]
     Relay {
         /// Its nickname.
         nick: String,
         /// Its fingerprint.
         id: String,
-        /// Why there are none.
+        /// The reason.
         why: Why,
     },
 }
@@ -47,18 +48,18 @@ pub enum NoPlace {
 /// Why a relay is on no path.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum Why {
-    /// Clients pass it over.
+    /// Clients ignore it.
     #[error(
         "it lacks the flag Running, or one that others have: Fast, or for ports of long streams Stable"
     )]
     Flags,
-    /// It would be an exit.
+    /// It would be the exit, but does not allow the port.
     #[error("it is an exit that does not allow port {0}, and clients use it in no other position")]
     Port(u16),
-    /// It counts nowhere.
+    /// Its weight counts at no place.
     #[error("its weight is 0 in each position where it may be")]
     Weight,
-    /// The others leave none.
+    /// The other relays allow none.
     #[error(
         "too few relays can be on a path with it, because of families, /16s or a small network"
     )]
@@ -66,11 +67,11 @@ pub enum Why {
 }
 
 impl Through {
-    /// Through these relays of a network, by their places in it. In a young network, whose weights
-    /// come and go, a relay may also be where nothing of its weight counts.
+    /// Paths through these relays of a network, given by index. In a young network, whose weights
+    /// come and go, a relay may also have a place in which its weight does not count.
     ///
     /// # Errors
-    /// [`NoPlace`] where the rules leave none of the paths.
+    /// [`NoPlace`] if the rules allow no paths.
     pub fn new(
         pool: &Pool,
         choice: &Choice,
@@ -98,9 +99,9 @@ impl Through {
         Ok(through)
     }
 
-    /// A path through one of the relays, the first hop first, none of whose relays is busy; none if
-    /// there seems to be none. Where somebody is busy that is said soon: who asks again when nobody
-    /// is gets what is rare, too.
+    /// A path through one of the relays, the first hop first, without busy relays; none if there
+    /// seems to be none. If a relay is busy, the search ends soon; a later call without busy relays
+    /// finds rare paths too.
     pub fn draw_free(
         &self,
         relay: usize,
@@ -114,12 +115,12 @@ impl Through {
         paths.find(is_free).map(Vec::from)
     }
 
-    /// A path through one of the relays; none where the draw has come to relays that leave none.
+    /// A path through one of the relays; none if the draw cannot be completed.
     fn draw(&self, relay: usize, rng: &mut impl Rng) -> Option<[u32; 3]> {
         self.paths.draw_through(rng, u32::try_from(relay).ok()?, *self.at.get(&relay)?)
     }
 
-    /// Whether there seems to be a path with a relay in a place.
+    /// Whether there seems to be a path with a relay at a place.
     fn is_possible(&self, relay: usize, place: usize, rng: &mut impl Rng) -> bool {
         let Ok(relay) = u32::try_from(relay) else { return false };
         (0..MOST_TRIES).any(|_| self.paths.draw_through(rng, relay, place).is_some())
@@ -127,7 +128,7 @@ impl Through {
 }
 
 impl Places<'_> {
-    /// In which places anybody's weight counts.
+    /// The places at which any relay's weight counts.
     fn counted(&self) -> [bool; 3] {
         let all = self.pool.network.relays.iter().enumerate().map(|one| self.counts(one));
         all.fold([false; 3], |found, counts| {
@@ -135,7 +136,7 @@ impl Places<'_> {
         })
     }
 
-    /// Where a relay may be, best first.
+    /// The places that a relay may have, best first.
     fn fitting(&self, relay: usize, anybody: [bool; 3], is_young: bool) -> Result<Vec<usize>, Why> {
         let one = &self.pool.network.relays[relay];
         let counts = self.counts((relay, one));
@@ -165,8 +166,8 @@ mod tests {
 
     use super::*;
 
-    /// Three guards, three relays of no class, and three exits, of which the last lets 443 out and
-    /// no 80. Exits count as exits alone.
+    /// Three guards, three relays without a flag, and three exits, the last of which allows 443 but
+    /// not 80. Exits are only used as exits.
     fn pool() -> Pool {
         let relay = |i: u8| Relay {
             fingerprint: [i; 20],
@@ -195,7 +196,7 @@ mod tests {
         pool
     }
 
-    /// Paths through a relay for streams to a port.
+    /// Paths through a relay, for streams to a port.
     fn through(pool: &Pool, relay: usize, port: u16, is_young: bool) -> Result<Vec<[u32; 3]>, Why> {
         let mut rng = ChaCha12Rng::seed_from_u64(6);
         let choice = Choice::of_clients(port, false).expect("a choice");
@@ -235,7 +236,7 @@ mod tests {
     #[test]
     fn a_relay_that_few_paths_have_is_drawn_when_nobody_is_busy() {
         let (mut pool, mut rng) = (pool(), ChaCha12Rng::seed_from_u64(8));
-        // Almost always the exit is one that no guard can be with.
+        // The exit is almost always one that no guard can be with.
         (pool.network.relays[6].weight, pool.network.relays[7].weight) = (400.0, 1.0);
         pool.network.relays[6].family = (0..3).map(|guard| [guard; 20]).collect();
         pool.network.relays[..3].iter_mut().for_each(|guard| guard.family = vec![[6; 20]]);
@@ -251,8 +252,8 @@ mod tests {
             let path = free(&[]).expect("a path");
             assert!(path[0] < 3 && path[1..] == [3, 7], "{path:?}");
         }
-        // A queue that can wait for a client does not draw for long, and waits for the only exit
-        // there is.
+        // A queue that can wait for a client draws for a short time only, and waits for the only
+        // exit.
         let soon = (0..200).filter(|_| free(&[5]).is_some()).count();
         assert!((50..150).contains(&soon), "about half of 200: {soon}");
         assert!(free(&[7]).is_none() && free(&[3]).is_none());
@@ -278,10 +279,10 @@ mod tests {
             Through::new(&pool, &choice, &[1, 5], false, &mut ChaCha12Rng::seed_from_u64(7));
         let text = error.expect_err("none").to_string();
         assert!(text.contains("relay5 (0505050505"), "{text}");
-        // A young network has no weights: all count alike.
+        // A young network has no weights: all relays count equally.
         pool.network.relays.iter_mut().for_each(|relay| relay.weight = 0.0);
         assert!(through(&pool, 3, 80, false).is_ok());
-        // For streams that last, a relay has to last as well.
+        // Long-lived streams need Stable relays.
         pool.network.relays[3].flags.stable = false;
         pool.policies = None;
         assert!(through(&pool, 3, 80, false).is_ok());

@@ -1,5 +1,5 @@
-//! The weights of a bandwidth file (v3bw) instead of a consensus's, so that paths can be drawn by
-//! both and compared.
+//! Replaces the weights of a consensus by those of a bandwidth file (v3bw), so that paths drawn by
+//! both can be compared.
 
 use anyhow::{Result, bail, ensure};
 use ff_dir::bandwidth::{Reading, Severity};
@@ -7,7 +7,7 @@ use ff_dir::bandwidth::{Reading, Severity};
 use super::computed;
 use super::pool::Pool;
 
-/// Reads a bandwidth file as of its own time, as old as it may be.
+/// Reads a bandwidth file as of its own time; it may have any age.
 ///
 /// # Errors
 /// One sentence with the file and the line, if authorities would refuse the file.
@@ -23,8 +23,9 @@ pub(crate) fn reading(file: &str, bytes: &[u8]) -> Result<Reading> {
 }
 
 /// Gives a network's relays the weights of a bandwidth file; relays that are not in it, or without
-/// a vote, get 0 and are not drawn by weight. The weights of positions are computed again, because
-/// a consensus' footer has those of its own weights. Returns the number of relays without a weight.
+/// a vote, get 0 and are not drawn by weight. The factors of positions are computed again, because
+/// those in a consensus's footer are for its own weights. Returns the number of relays without a
+/// weight.
 ///
 /// # Errors
 /// One sentence, if the file cannot be used or has none of the relays.

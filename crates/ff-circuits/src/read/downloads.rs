@@ -1,7 +1,8 @@
 //! Downloads to analyse: our own lines, OnionPerf's files and Torperf's.
 //!
-//! Each is a line of its circuit ([`CircuitRecord`]); a download whose circuit is not known has an empty path. The readers of
-//! each kind of file add to [`DownloadRecords`]; which of them reads a file is in `downloads/files.rs`.
+//! Each is a line with its circuit ([`CircuitRecord`]); a download whose circuit is unknown has an
+//! empty path. The readers of each kind of file add to [`DownloadRecords`]; `downloads/files.rs`
+//! chooses the reader.
 
 mod files;
 
@@ -13,11 +14,11 @@ use crate::record::{CircuitRecord, Client, Download, Failure, Stage, Whose};
 /// A download and the host that made it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DownloadRecord {
-    /// The host that made it: a place in [`DownloadRecords::hosts`].
+    /// The host that made it: an index in [`DownloadRecords::hosts`].
     pub host: u32,
     /// Its name in its file.
     pub id: String,
-    /// Which guards its client had, if its file says that.
+    /// The guards of its client, if its file has them.
     pub guards: Option<GuardsSeen>,
     /// The line.
     pub circuit: CircuitRecord,
@@ -26,11 +27,11 @@ pub struct DownloadRecord {
 /// The guards that a client had when it launched a circuit.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GuardsSeen {
-    /// How many.
+    /// The number of guards.
     pub count: usize,
-    /// The place of the circuit's own guard among them, from 0.
+    /// The index of the circuit's own guard among them.
     pub place: Option<usize>,
-    /// Their countries, as Python writes a list.
+    /// Their countries, as a list in Python's format.
     pub countries: String,
 }
 
@@ -41,26 +42,26 @@ pub struct DownloadRecords {
     pub hosts: Vec<String>,
     /// The downloads in the order in which they began.
     pub all: Vec<DownloadRecord>,
-    /// Files of ours that ended in the middle of a line.
+    /// The number of our files that ended in the middle of a line.
     pub half_lines: u64,
-    /// Downloads that `onionperf filter` has left out.
+    /// The number of downloads that `onionperf filter` has left out.
     pub left_out: u64,
-    /// Circuits of ours that were to carry no download.
+    /// The number of our circuits without a download.
     pub other_circuits: u64,
     /// Records that cannot be read.
     pub damaged: Damaged,
-    /// The places of hosts in their list.
+    /// The indices of hosts.
     pub(crate) places: HashMap<String, u32>,
 }
 
 impl DownloadRecords {
-    /// A host's place.
+    /// The index of a host.
     pub(super) fn host(&mut self, name: &str) -> u32 {
         place_of(&mut self.hosts, &mut self.places, name)
     }
 }
 
-/// A line with a download of OnionPerf's or Torperf's, without what is known of its circuit and of its end.
+/// A line with a download of OnionPerf or Torperf, without the data about its circuit and its end.
 pub(super) fn line_of(number: u64, began_unix_secs: f64, download: Download) -> CircuitRecord {
     let download = Some(download);
     CircuitRecord {
@@ -69,7 +70,7 @@ pub(super) fn line_of(number: u64, began_unix_secs: f64, download: Download) -> 
     }
 }
 
-/// Why such a download failed. Its file gives the symptom, and not the cause.
+/// Why such a download failed. Its file has the symptom, but not the cause.
 pub(super) fn failure_of(has_first_byte: bool, reason: String) -> Failure {
     let stage = if has_first_byte { Stage::Download } else { Stage::FirstByte };
     Failure { stage, hop: None, reason, whose: Whose::Unknown }

@@ -1,8 +1,8 @@
-//! Our own lines: a [`CircuitRecord`] each.
+//! Reads our own lines; each is a [`CircuitRecord`].
 //!
-//! A run that was killed may leave half a line at the end of a file. It is counted and is no error;
-//! anything else that is no circuit is one. Circuits whose clients chose their paths are left out:
-//! they have no times of their own.
+//! A run that was killed may leave an incomplete last line, which is counted and not an error; any
+//! other invalid line is one. Circuits whose clients chose their paths are left out: they have no
+//! times of their own.
 
 use ff_report::stats;
 use serde::Deserialize;
@@ -10,8 +10,7 @@ use serde::Deserialize;
 use super::{Circuits, LEAST_TRIPS, Latency, ReadError, Seen, Trip};
 use crate::record::{CircuitRecord, Failure, RoundTrip, SCHEMA, Stage, Whose};
 
-/// What is said of a circuit that was waited for in vain, by us or by tor; Arti has other words for
-/// a link.
+/// The reason of a circuit that we or tor waited for in vain; Arti has another one for a link.
 const TIMEOUT: &str = "timeout";
 
 /// The version of a line.
@@ -27,12 +26,12 @@ struct Version {
 /// [`ReadError::Line`] names the file and the line.
 pub fn read(file: &str, bytes: &[u8], host: u32, into: &mut Circuits) -> Result<(), ReadError> {
     let half_lines = each(file, bytes, |circuit| {
-        // Of a path that the client chose nobody knows how long it took to build.
+        // The build time of a path that the client chose is unknown.
         if circuit.as_client {
             return;
         }
         let seen = seen(&circuit, host, into);
-        // One for each relay of the path, or the line is not ours.
+        // One for each relay of the path; otherwise the line is not ours.
         for (relay, us) in seen.path.iter().zip(&circuit.relay_congestion_us) {
             let delay = into.congestion.entry((host, *relay)).or_default();
             delay.sum_ms += ms(*us);
@@ -44,7 +43,7 @@ pub fn read(file: &str, bytes: &[u8], host: u32, into: &mut Circuits) -> Result<
     Ok(())
 }
 
-/// Hands over each circuit of a file; returns the number of half lines at its end, 0 or 1.
+/// Passes on each circuit of a file; returns the number of incomplete lines at its end, 0 or 1.
 ///
 /// # Errors
 /// [`ReadError::Line`] names the file and the line.
@@ -74,22 +73,22 @@ pub(super) fn each(
     Ok(half_lines)
 }
 
-/// The error for a line of a later version.
+/// The error of a line of a later version.
 fn newer(schema: u32) -> String {
     format!("schema {schema} is newer than {SCHEMA}, which this ff-perf reads: use a newer one")
 }
 
-/// What is analysed of a circuit.
+/// The analysed values of a circuit.
 fn seen(circuit: &CircuitRecord, host: u32, into: &mut Circuits) -> Seen {
     let is_built = circuit.build_us().is_some();
     let timed_out = |failure: &&Failure| {
-        // Of nothing else nobody knows whose it is.
+        // For other reasons the party at fault is unknown.
         let is_timeout = failure.reason == TIMEOUT || failure.whose == Whose::Unknown;
         matches!(failure.stage, Stage::Build | Stage::Link) && is_timeout
     };
     let given_up = circuit.failure.as_ref().filter(timed_out).filter(|_| !is_built);
-    // A download that was cut off has no first byte that counts: circuits are compared by whole
-    // ones.
+    // The first byte of a download that was cut off does not count: circuits are compared by whole
+    // downloads.
     let download = circuit.download.as_ref().filter(|download| download.us.is_some());
     let first = download.and_then(|download| download.first_byte_us.map(ms));
     let run = circuit.run_unix_secs.map(|unix_secs| (host, unix_secs));
@@ -128,7 +127,7 @@ fn trips(circuit: &CircuitRecord) -> Vec<Trip> {
     if trips.len() >= LEAST_TRIPS { trips } else { Vec::new() }
 }
 
-/// Mean and deviation of several times to first byte over its life.
+/// Mean and standard deviation of several times to first byte over its life.
 fn latency(circuit: &CircuitRecord) -> Option<Latency> {
     let all_ms: Vec<f64> = circuit.latency.iter().map(|later| ms(later.us)).collect();
     let (mean_ms, deviation_ms) = (stats::mean(&all_ms)?, stats::deviation(&all_ms)?);
@@ -140,7 +139,7 @@ fn latency(circuit: &CircuitRecord) -> Option<Latency> {
     Some(Latency { mean_ms, deviation_ms, probes, secs, is_cut })
 }
 
-/// Microseconds in ms.
+/// Converts microseconds to ms.
 fn ms(us: u64) -> f64 {
     us as f64 / 1000.0
 }

@@ -1,15 +1,15 @@
 //! Circuits and downloads of OnionPerf's analysis files, versions 1.0 to 5.0.
 //!
-//! What is read is the same in all of them: `data.<host>.tor.circuits`, and of the downloads the
-//! time to the first byte and the throughput. These stand in `tgen.streams` since version 3.0, in
-//! `tgen.transfers` before, with other names. tor's stream of the same local port that ended at the
-//! same time says which circuit a download had. A circuit that was not built shows only the relays
-//! that it reached, so how many it was to have is not known; one that was filtered out by OnionPerf
-//! is left out here too. So is one that was launched for an onion service: it leads to a meeting
-//! point that is no exit, by rules of its own. Of records with the same name, the last is read, as
-//! by OnionPerf's own readers (Python's json); the others are counted and named like records that
-//! cannot be read. Circuits that came to serve for one later were launched and built like all
-//! others.
+//! The same data are read from all versions: `data.<host>.tor.circuits`, and for downloads the time
+//! to first byte and the throughput. These are in `tgen.streams` since version 3.0, and before in
+//! `tgen.transfers`, with other names. The circuit of a download is that of tor's stream with the
+//! same local port that ended at the same time. A circuit that was not built has only the relays
+//! that it reached, so its intended number is unknown; one that OnionPerf filtered out is left out
+//! here too. So is one that was launched for an onion service: it ends at a rendezvous point, which
+//! is not an exit, and follows other rules. Circuits that were used for one only later were
+//! launched and built like all others. Of records with the same name the last is read, as by
+//! OnionPerf's own readers (Python's json); the others are counted and named like records that
+//! cannot be read.
 
 mod downloads;
 mod format;
@@ -54,13 +54,13 @@ pub fn read(file: &str, bytes: &[u8], into: &mut Circuits) -> Result<(), ReadErr
             let seen = seen(&circuit, place, into);
             into.all.push(Seen { ttfb_ms, mbit_per_sec, ..seen });
         }
-        // Numbers are text there: 99 comes after 100.
+        // Numbers are text there, so 99 is after 100.
         into.all[from..].sort_by(|one, other| one.began_secs.total_cmp(&other.began_secs));
     }
     Ok(())
 }
 
-/// The records of hosts by their names.
+/// The records of hosts by name.
 fn hosts(file: &str, analysis: Analysis, damaged: &mut Damaged) -> BTreeMap<String, Box<RawValue>> {
     let Records { by_name, replaced } = analysis.data.unwrap_or_default();
     for name in replaced {
@@ -69,7 +69,7 @@ fn hosts(file: &str, analysis: Analysis, damaged: &mut Damaged) -> BTreeMap<Stri
     by_name
 }
 
-/// An analysis file of a version that is known.
+/// Parses an analysis file of a known version.
 fn parse(file: &str, bytes: &[u8]) -> Result<Analysis, ReadError> {
     let fail = |reason: String| ReadError::Content { file: file.to_owned(), reason };
     let bytes = python_json::quote(bytes.to_vec());
@@ -83,7 +83,7 @@ fn parse(file: &str, bytes: &[u8]) -> Result<Analysis, ReadError> {
     Ok(analysis)
 }
 
-/// Whether a document of this type and version is an analysis file of a version that is known.
+/// Checks that a document of this type and version is an analysis file of a known version.
 pub(crate) fn check(
     kind: Option<&Value>,
     version: Option<&Value>,
@@ -139,24 +139,24 @@ fn seen(circuit: &TorCircuit, host: u32, into: &mut Circuits) -> Seen {
     }
 }
 
-/// The fingerprint of `$FINGERPRINT~nickname`.
+/// The fingerprint in `$FINGERPRINT~nickname`.
 pub(crate) fn fingerprint(relay: &str) -> &str {
     let relay = relay.strip_prefix('$').unwrap_or(relay);
     relay.split(['~', '=']).next().unwrap_or(relay)
 }
 
-/// Why a record is left out whose name stands again below.
+/// The reason for a record that is left out because a later one has the same name.
 const REPLACED: &str = "another record has the same name; the last one is read";
 
 /// Reads the records of a host.
 struct Reader<'a> {
     file: &'a str,
     host: &'a str,
-    /// What could not be read.
+    /// Records that could not be read.
     damaged: &'a mut Damaged,
 }
 
-/// What could be read of a host.
+/// The records of a host that could be read.
 struct HostRecords {
     /// Circuits by their numbers.
     circuits: BTreeMap<String, TorCircuit>,
@@ -181,7 +181,7 @@ impl Reader<'_> {
         }
     }
 
-    /// The records of a kind that can be read; the others are counted and named.
+    /// The readable records of a kind; the others are counted and named.
     fn records<T: DeserializeOwned>(&mut self, kind: &str, part: Part) -> BTreeMap<String, T> {
         let Records { by_name, replaced } = self.part(&format!("{kind}s"), part);
         let (file, host) = (self.file, self.host);
@@ -197,13 +197,13 @@ impl Reader<'_> {
         found
     }
 
-    /// A part; one that is not there is empty, and so is one that cannot be read, which is counted
+    /// A part of a record; empty if it is missing or cannot be read, in which case it is counted
     /// and named.
     fn part<T: DeserializeOwned + Default>(&mut self, name: &str, part: Part) -> T {
         part.and_then(|part| self.one(name, &part)).unwrap_or_default()
     }
 
-    /// The value, if it can be read; otherwise it is counted and named.
+    /// The value if it can be read; otherwise it is counted and named.
     fn one<T: DeserializeOwned>(&mut self, name: &str, text: &RawValue) -> Option<T> {
         match serde_json::from_str(text.get()) {
             Ok(one) => Some(one),

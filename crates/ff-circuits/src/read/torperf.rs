@@ -1,8 +1,8 @@
-//! Torperf's files (`.tpf`, 2009 to 2020), which OnionPerf wrote too: a line of `KEY=VALUE`s for
-//! each download.
+//! Reads Torperf's files (`.tpf`, 2009 to 2020), which OnionPerf wrote as well: a line of
+//! `KEY=VALUE`s for each download.
 //!
-//! Times are seconds since 1970, with two digits after the point; 0 for steps that a download did
-//! not reach. Of a failed download a file says only whether it timed out.
+//! Times are in seconds since 1970, with two decimals; 0 for steps that a download did not reach.
+//! For a failed download a file only has whether it timed out.
 
 use std::collections::HashMap;
 
@@ -10,7 +10,7 @@ use super::downloads::{DownloadRecord, DownloadRecords, failure_of, line_of};
 use super::{ReadError, is_time, onionperf};
 use crate::record::{CircuitRecord, Download, Failure, PathRelay, SIZES, unix_us};
 
-/// The beginning of the line with the type of the file.
+/// The beginning of the line with the file's type.
 const TYPE: &str = "@type ";
 
 /// Adds the downloads of a file.
@@ -74,13 +74,13 @@ impl<'a> Values<'a> {
         Ok(if is_there { Some(self.number(key)?).filter(|value| *value > 0.0) } else { None })
     }
 
-    /// A time in µs since the download began; none if it did not get that far.
+    /// A time in µs since the download's beginning; none if the download did not reach that step.
     fn since(&self, start_us: i64, key: &str) -> Result<Option<u64>, String> {
         let us = |secs: f64| u64::try_from(unix_us(secs).saturating_sub(start_us)).unwrap_or(0);
         Ok(self.optional(key)?.map(us))
     }
 
-    /// Times of these keys, as far as they are there one after the other.
+    /// The times of these keys up to the first missing one.
     fn marks(&self, start_us: i64, keys: impl Iterator<Item = String>) -> Result<Vec<u64>, String> {
         keys.map_while(|key| self.since(start_us, &key).transpose()).collect()
     }
@@ -119,7 +119,7 @@ impl<'a> Values<'a> {
         let percent = |tenth: u32| format!("DATAPERC{}", 10 * tenth);
         let tenths_us = self.marks(start_us, (0..=10).map(percent))?;
         Ok(Download {
-            // What was read has the header in it.
+            // The bytes read include the header.
             bytes: read.min(asked),
             asked_bytes: Some(asked),
             source: self.text("ENDPOINTREMOTE").map(onionperf::target_of).unwrap_or_default(),
@@ -134,7 +134,7 @@ impl<'a> Values<'a> {
         })
     }
 
-    /// Why it is not whole, in OnionPerf's words.
+    /// Why it is not whole, with OnionPerf's names.
     fn failure(&self, download: &Download) -> Failure {
         let is_timeout = self.text("DIDTIMEOUT") == Some("1");
         let reason = if is_timeout { "TGEN/TIMEOUT" } else { "TGEN/READ" };
@@ -148,7 +148,7 @@ impl<'a> Values<'a> {
         self.text("PATH").into_iter().flat_map(|path| path.split(',')).map(relay).collect()
     }
 
-    /// When each hop of its circuit stood.
+    /// The times when each hop of its circuit was built.
     fn hops_us(&self) -> Result<Vec<u64>, String> {
         let times = self.text("BUILDTIMES").into_iter().flat_map(|times| times.split(','));
         let us = |secs: &str| {

@@ -1,20 +1,21 @@
-//! A window over the last values: its percentiles, and the GEV distribution that fits it.
+//! A window of the last values: its percentiles, and the GEV distribution fitted to it.
 //!
-//! Values are kept in order as well as by age, so a new one costs a search and a move within a few
-//! thousand bytes, and a percentile costs nothing.
+//! Values are kept sorted as well as by age, so a new one takes a search and a move within a few
+//! thousand bytes, and a percentile takes no search.
 
 use std::collections::VecDeque;
 
 use crate::fit::gev::Gev;
 use crate::fit::sample::{Sample, has_heap};
 
-/// Newton's steps for a new value: from the fit before, one or two are enough.
+/// The largest number of Newton's steps for a new value: from the previous fit one or two are
+/// enough.
 const MOST_STEPS: usize = 20;
 
-/// The last values, also in order.
+/// The last values, by age and sorted.
 #[derive(Clone, Debug)]
 pub struct Window {
-    /// How many it holds when it is full.
+    /// The number of values when it is full.
     length: usize,
     /// By age.
     values: VecDeque<f64>,
@@ -23,14 +24,14 @@ pub struct Window {
 }
 
 impl Window {
-    /// One of this length, at least 1.
+    /// A window of this length, at least 1.
     #[must_use]
     pub fn new(length: usize) -> Self {
         Self { length: length.max(1), values: VecDeque::new(), sorted: Vec::new() }
     }
 
-    /// Takes a value, which is not NaN, and forgets the oldest of those that are too many; whether
-    /// it is full now.
+    /// Adds a value, which must not be NaN, and removes the oldest if there are too many; returns
+    /// whether the window is full.
     pub fn push(&mut self, value: f64) -> bool {
         let is_full = self.values.len() == self.length;
         if let Some(oldest) = is_full.then(|| self.values.pop_front()).flatten() {
@@ -43,41 +44,41 @@ impl Window {
         self.values.len() == self.length
     }
 
-    /// The values in order.
+    /// The values in ascending order.
     #[must_use]
     pub fn sorted(&self) -> &[f64] {
         &self.sorted
     }
 
-    /// The percentile `p`, from 0 to 100, linear between ranks as numpy's is; none of nothing.
+    /// The percentile `p`, from 0 to 100, linear between ranks as in numpy; none without values.
     #[must_use]
     pub fn percentile(&self, p: f64) -> Option<f64> {
         ff_report::stats::percentile(&self.sorted, p)
     }
 }
 
-/// The GEV distribution of the last values, fitted again with each new one.
+/// The GEV distribution of the last values, fitted again for each new one.
 #[derive(Clone, Debug)]
 pub struct GevWindow {
-    /// How many values there are when it is full.
+    /// The number of values when it is full.
     length: usize,
-    /// A ring of them; the order does not matter to the fit.
+    /// A ring buffer of the values; the fit does not depend on their order.
     ring: Vec<f64>,
-    /// Where the oldest is.
+    /// The index of the oldest value.
     oldest: usize,
-    /// The fit before.
+    /// The previous fit.
     fitted: Option<Gev>,
 }
 
 impl GevWindow {
-    /// One of this length, at least 3.
+    /// A window of this length, at least 3.
     #[must_use]
     pub fn new(length: usize) -> Self {
         Self { length: length.max(3), ring: Vec::new(), oldest: 0, fitted: None }
     }
 
-    /// Takes a value and fits the window again; none until it is full, or if its values are not
-    /// spread ([`Sample::is_spread`]).
+    /// Adds a value and fits the distribution again; none until the window is full, or if its
+    /// values are not spread ([`Sample::is_spread`]).
     pub fn push(&mut self, value: f64) -> Option<Gev> {
         if self.ring.len() < self.length {
             self.ring.push(value);
@@ -95,7 +96,7 @@ impl GevWindow {
         let before = self.fitted.and_then(|gev| gev.climb_values(&self.ring, MOST_STEPS));
         self.fitted = match before {
             Some((gev, _)) => Some(gev),
-            // The new value lies outside of what the last fit allows.
+            // The new value is outside of the support of the last fit.
             None => Gev::fit(&Sample::new(&self.ring, &[])),
         };
         self.fitted
@@ -124,8 +125,8 @@ mod tests {
         }
     }
 
-    /// A window over 1500 values of which a part is 0, and which share it has accepted; none if it
-    /// has decided nothing.
+    /// A window after 1500 values of which this part is 0, and the share that it has accepted; none
+    /// if it has decided nothing.
     fn with_zeros(part: f64) -> (GevWindow, Option<f64>) {
         let mut rng = ChaCha12Rng::seed_from_u64(3);
         let truth = Gev { xi: 0.1, mu: 20.0, sigma: 8.0 };

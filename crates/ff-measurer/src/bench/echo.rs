@@ -16,16 +16,16 @@ use crate::report::thread_cpu_time;
 use crate::socket::{READ_LEN, WRITE_LEN};
 use crate::window::MIN_NAP;
 
-/// Bytes that may be on the way on one socket.
+/// Largest number of bytes in flight on a socket.
 const WINDOW: usize = 1 << 20;
-/// Time before the clock starts.
+/// Time before counting starts.
 const WARM_UP: Duration = Duration::from_millis(300);
 
-/// How bytes become what goes over the socket, and back.
+/// Converts plaintext to bytes on the wire, and back.
 trait Channel {
-    /// Appends what carries `plain`, which is one record.
+    /// Appends the wire bytes of `plain`, which is one record.
     fn wrap(&mut self, plain: &[u8], wire: &mut Vec<u8>) -> Result<(), BenchError>;
-    /// Takes what came and hands on what it carried.
+    /// Takes wire bytes and passes their plaintext to `take`.
     fn unwrap(&mut self, wire: &[u8], take: &mut dyn FnMut(&[u8])) -> Result<(), BenchError>;
 }
 
@@ -44,15 +44,15 @@ impl Channel for Plain {
     }
 }
 
-/// TLS, used as rustls's documentation has it, with our own reading of the socket.
+/// TLS as in rustls's documentation, but with our own reading from the socket.
 struct Tls<C> {
     connection: C,
-    /// Plaintext on its way out of it.
+    /// A buffer for received plaintext.
     plain: Box<[u8]>,
 }
 
 impl<C> Tls<C> {
-    /// A channel over a connection whose handshake is done.
+    /// A channel over a connection whose handshake has ended.
     fn new(connection: C) -> Self {
         Self { connection, plain: vec![0; 16 * 1024].into_boxed_slice() }
     }
@@ -88,22 +88,20 @@ where
 
 /// One socket of an echo loop.
 struct Socket<C> {
-    /// The socket.
     tcp: mio::net::TcpStream,
-    /// The channel for its bytes.
     channel: C,
-    /// Wire bytes the kernel has not taken.
+    /// Wire bytes that the kernel has not accepted yet.
     unsent: Vec<u8>,
-    /// Plaintext bytes sent and not returned.
+    /// Plaintext bytes sent and not yet returned.
     in_flight: usize,
-    /// Whether there may be something to read.
+    /// Whether the socket may be readable.
     readable: bool,
-    /// Whether the kernel may take something.
+    /// Whether the socket may be writable.
     writable: bool,
 }
 
 impl<C: Channel> Socket<C> {
-    /// Writes what is unsent; returns whether all of it is gone.
+    /// Writes unsent bytes; returns whether none are left.
     fn flush(&mut self) -> Result<bool, BenchError> {
         while self.writable && !self.unsent.is_empty() {
             match self.tcp.write(&self.unsent) {
@@ -138,14 +136,14 @@ impl<C: Channel> Socket<C> {
     }
 }
 
-/// Several sockets and their poll.
+/// Several sockets with their poll.
 struct Loop<C> {
     poll: Poll,
     sockets: Vec<Socket<C>>,
 }
 
 impl<C: Channel> Loop<C> {
-    /// Takes connected sockets over.
+    /// Takes over connected sockets.
     fn new(connected: Vec<(TcpStream, C)>) -> Result<Self, BenchError> {
         let poll = Poll::new().map_err(io("polling"))?;
         let mut sockets = Vec::new();
@@ -161,7 +159,7 @@ impl<C: Channel> Loop<C> {
         Ok(Self { poll, sockets })
     }
 
-    /// Takes the kernel's word for what is ready, after a nap when there is nothing to do.
+    /// Polls the sockets for readiness; sleeps first if there was nothing to do.
     fn wait(&mut self, events: &mut Events, busy: bool) -> Result<(), BenchError> {
         if !busy {
             std::thread::sleep(MIN_NAP);
@@ -177,7 +175,7 @@ impl<C: Channel> Loop<C> {
         Ok(())
     }
 
-    /// The client: keeps the windows full for a while; counts after the warm-up.
+    /// The client: keeps the windows full for this time; counts after the warm-up.
     fn send(mut self, record: &[u8], time: Duration) -> Result<Run, BenchError> {
         let mut events = Events::with_capacity(256);
         let mut buffer = vec![0; READ_LEN];
@@ -214,7 +212,7 @@ impl<C: Channel> Loop<C> {
         Ok((bytes, cpu))
     }
 
-    /// The server: returns what comes, in records of the same size, until it is told to stop or a
+    /// The server: returns all bytes in records of the same size, until it is told to stop or a
     /// socket closes.
     fn echo(mut self, record_len: usize, stop: &AtomicBool) -> Result<(), BenchError> {
         let mut events = Events::with_capacity(256);
@@ -294,12 +292,12 @@ fn echo_with<A: Channel, B: Channel>(
     })?;
     let run = join(sending)?;
     stop.store(true, Ordering::Relaxed);
-    // An error that ends the server once the client is through does not matter.
+    // An error of the server after the client's end does not matter.
     let _ = join(serving);
     run
 }
 
-/// Starts a thread with a name that a profiler shows.
+/// Starts a thread with a name for profilers.
 pub(super) fn spawn<T: Send + 'static>(
     name: &str,
     run: impl FnOnce() -> T + Send + 'static,

@@ -1,7 +1,7 @@
-//! A target without rules, as fast as we can make one, and the real measurer against it.
+//! A target without rules, as fast as possible, to bench the real measurer.
 //!
-//! It keeps to the protocol from MEAS_CREATE on but trusts everybody: there is no coordinator, no
-//! background traffic and no limit. A record is opened, decrypted and sealed again where it lies.
+//! It follows the protocol from MEAS_CREATE on but trusts every peer: there is no coordinator, no
+//! background traffic and no limit. A record is decrypted, answered and encrypted again in place.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -30,12 +30,11 @@ use crate::order::Order;
 use crate::socket::READ_LEN;
 use crate::window::MIN_NAP;
 
-/// The cheapest cipher for the target; to the measurer they cost the same.
+/// The cheapest cipher for the target; for the measurer all cost the same.
 const CRYPTO: CryptoKind = CryptoKind::AES128_CTR;
 
 /// A link at the target.
 struct TargetSocket {
-    /// The socket.
     tcp: mio::net::TcpStream,
     /// Decrypts records.
     opener: Opener,
@@ -43,19 +42,20 @@ struct TargetSocket {
     sealer: Sealer,
     /// The link's TLS exporter.
     exporter: Exporter,
-    /// The circuit, once it is open.
+    /// The circuit, once it exists.
     circuit: Option<EchoCircuit>,
-    /// Records that came (from `open` on not opened yet), then, up to `sealed`, those to send.
+    /// Received records (those from `open` on are not decrypted yet), then, up to `sealed`, the
+    /// records to send.
     buffer: Vec<u8>,
     /// Bytes in the buffer.
     filled: usize,
     /// Bytes at the front that are sealed answers.
     sealed: usize,
-    /// How many of them are sent.
+    /// Of these, the bytes that have been sent.
     sent: usize,
-    /// Whether there may be something to read.
+    /// Whether the socket may be readable.
     readable: bool,
-    /// Whether the kernel may take something.
+    /// Whether the socket may be writable.
     writable: bool,
 }
 
@@ -92,7 +92,7 @@ impl TargetSocket {
         })
     }
 
-    /// Sends what is sealed, then reads and answers once.
+    /// Sends sealed bytes, then reads and answers once.
     fn turn(&mut self) -> Result<Turn, BenchError> {
         while self.writable && self.sent < self.sealed {
             match self.tcp.write(&self.buffer[self.sent..self.sealed]) {
@@ -121,7 +121,7 @@ impl TargetSocket {
         Ok(if self.sealed > 0 || self.readable { Turn::Busy } else { Turn::Idle })
     }
 
-    /// Opens, answers and seals every whole record in the buffer.
+    /// Decrypts, answers and seals all whole records in the buffer.
     fn answer(&mut self) -> Result<(), BenchError> {
         loop {
             let record = &mut self.buffer[self.sealed..self.filled];
@@ -140,7 +140,7 @@ impl TargetSocket {
     }
 }
 
-/// Makes a cell its own answer.
+/// Turns a cell into its answer.
 fn answer_cell(cell: &mut Cell, circuit: &mut Option<EchoCircuit>, exporter: &Exporter) {
     let (header, body) = cell.split_at_mut(HEADER_LEN);
     match (header[4], circuit.as_mut(), body.first_chunk_mut()) {
@@ -175,7 +175,7 @@ fn create(cell: &Cell, exporter: &Exporter) -> Option<(Cell, EchoCircuit)> {
     Some((answer, EchoCircuit::new(circ_id, &keys)))
 }
 
-/// Serves links until it is told to stop or one of them closes.
+/// Serves links until told to stop or until one of them closes.
 fn serve(mut sockets: Vec<TargetSocket>, stop: &AtomicBool) -> Result<(), BenchError> {
     let mut poll = Poll::new().map_err(io("polling"))?;
     let both = Interest::READABLE | Interest::WRITABLE;
@@ -229,7 +229,7 @@ fn open(addr: SocketAddr) -> Result<Link, BenchError> {
     })
 }
 
-/// The measurer against the fastest target.
+/// Runs the measurer with this target.
 pub(super) fn measurer(case: &Case<'_>) -> Result<Run, BenchError> {
     let listener = tls::listen()?;
     let addr = listener.local_addr().map_err(io("listening on loopback"))?;
@@ -249,7 +249,7 @@ pub(super) fn measurer(case: &Case<'_>) -> Result<Run, BenchError> {
         serve(sockets, &stopped)
     })?;
     let links = (0..count).map(|_| open(addr)).collect::<Result<Vec<_>, _>>()?;
-    // Records that came with the end of a handshake would be lost in rustls's buffer.
+    // Records that arrive with the end of a handshake would be lost in rustls's buffer.
     let gone = |_| io("the target's handshakes")(ErrorKind::ConnectionAborted.into());
     is_ready.recv().map_err(gone)?;
     let order = Order {
@@ -272,12 +272,12 @@ pub(super) fn measurer(case: &Case<'_>) -> Result<Run, BenchError> {
         .map_err(io("starting a runtime"))?;
     let run = runtime.block_on(collect(&order, links));
     stop.store(true, Ordering::Relaxed);
-    // An error that ends the target once the measurer is through does not matter.
+    // An error of the target after the measurer's end does not matter.
     let _ = join(serving);
     run
 }
 
-/// Runs the measurer and adds its seconds up, without the first.
+/// Runs the measurer and adds up its seconds, except the first.
 async fn collect(order: &Order, links: Vec<Link>) -> Result<Run, BenchError> {
     let mut measurer = Measurer::with_links(order, links, None).await?;
     measurer.start(Instant::now() + START_LEAD);
@@ -306,9 +306,9 @@ mod tests {
 
     use super::*;
 
-    /// Echoes until it is told that the measurer is through and nothing else comes, ends the
-    /// measurement as a relay does, and drops what still comes. Returns whether the measurer
-    /// announced the link's end, and how the stream ended.
+    /// Echoes until told that the measurer has ended and no more bytes arrive, ends the measurement
+    /// as a relay does, and drops later bytes. Returns whether the measurer announced the link's
+    /// end, and how the stream ended.
     fn echo_and_end(
         mut target: TargetSocket,
         is_over: &AtomicBool,
@@ -412,7 +412,7 @@ mod tests {
         for target in targets {
             assert_eq!(target.join().expect("the target's thread"), (true, Ok(())));
         }
-        // What a target reads after its end is not echoed.
+        // Cells that a target reads after its end are not echoed.
         assert!(totals.sent_cells >= totals.echoed_cells, "{totals:?}");
         assert!(totals.checked_cells > 0);
         let held = totals.held_bytes_per_socket;

@@ -1,4 +1,4 @@
-//! TLS between the bench's own threads: settings, and handshakes over blocking sockets.
+//! TLS between the bench's own threads: configuration, and handshakes over blocking sockets.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -13,7 +13,7 @@ use super::{BenchError, io};
 use crate::link::record::HEADER;
 use crate::window::MIN_NAP;
 
-/// The server's settings, with a fresh certificate of the kind that tor's relays have.
+/// The server's configuration, with a fresh certificate like those of tor's relays.
 pub(super) fn server_config() -> Result<Arc<ServerConfig>, BenchError> {
     let mut rng = tor_llcrypto::rng::CautiousRng;
     let identity =
@@ -34,12 +34,11 @@ pub(super) fn connect(addr: std::net::SocketAddr) -> Result<TcpStream, BenchErro
     Ok(tcp)
 }
 
-/// A socket that is read a record at a time: the bytes after the handshake belong to the code that
-/// takes the keys out, and would be lost if rustls read them.
+/// A socket that is read one record at a time: later bytes would be lost in rustls, because the
+/// keys are taken out of it after the handshake.
 struct Records<'a> {
-    /// The socket.
     tcp: &'a mut TcpStream,
-    /// Bytes of the current record that are still to be read.
+    /// Bytes of the current record that have not been read yet.
     left: usize,
 }
 
@@ -72,7 +71,7 @@ impl Write for Records<'_> {
     }
 }
 
-/// The client's handshake, with the settings of a link.
+/// The client's handshake, with the configuration of a link.
 pub(super) fn client(tcp: &mut TcpStream) -> Result<ClientConnection, BenchError> {
     let name = ServerName::IpAddress(std::net::Ipv4Addr::LOCALHOST.into());
     let mut tls = ClientConnection::new(crate::link::client_config()?, name)?;

@@ -21,9 +21,9 @@ use crate::measurer::measurer_id;
 use crate::service::server::{Service, Settings};
 use crate::task::Host;
 
-/// The port of a measurer, unless its operator chooses another one.
+/// The default port of a measurer.
 pub const PORT: u16 = 9230;
-/// How long running measurements have to end when the service does.
+/// How long running measurements may take to end when the service ends.
 const END_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Options of `init`.
@@ -55,7 +55,7 @@ pub struct RunOptions {
     pub check_config: bool,
 }
 
-/// Makes a key and a config, and prints what a coordinator's operator needs.
+/// Makes a key and a config, and prints the lines for a coordinator's config.
 pub(super) fn init(options: &InitOptions) -> Result<ExitCode> {
     let dir = &options.dir;
     std::fs::create_dir_all(dir).with_context(|| format!("Failed to make {}", dir.display()))?;
@@ -81,8 +81,7 @@ pub(super) fn init(options: &InitOptions) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Writes a file that is not there yet, which everybody may read: the service has a user of its
-/// own.
+/// Writes a new file that all users may read: the service has a user of its own.
 fn write_new(path: &Path, text: &str) -> Result<()> {
     let failed = || format!("Failed to write {}", path.display());
     let dir = path.parent().unwrap_or(Path::new("."));
@@ -130,7 +129,7 @@ pub(super) fn run(options: &RunOptions) -> Result<ExitCode> {
         .build()
         .context("Failed to start a runtime")?;
     runtime.block_on(serve(service, &config, &options.config))?;
-    // Workers' threads that do not end are not waited for.
+    // Does not wait for workers' threads that do not end.
     runtime.shutdown_timeout(Duration::from_secs(1));
     Ok(ExitCode::SUCCESS)
 }
@@ -155,12 +154,12 @@ fn check(config: &Config, settings: &Settings) -> Result<()> {
     Ok(())
 }
 
-/// The processor cores of this machine.
+/// The processor cores of this host.
 fn all_cores() -> Vec<usize> {
     core_affinity::get_core_ids().unwrap_or_default().into_iter().map(|core| core.id).collect()
 }
 
-/// Serves until SIGTERM or SIGINT; SIGHUP has the config read again.
+/// Serves until SIGTERM or SIGINT; on SIGHUP, reads the config again.
 async fn serve(service: Arc<Service>, config: &Config, path: &Path) -> Result<()> {
     let failed = || format!("Failed to listen at {}", config.listen);
     let listener = TcpListener::bind(config.listen).await.with_context(failed)?;
@@ -187,12 +186,12 @@ async fn serve(service: Arc<Service>, config: &Config, path: &Path) -> Result<()
     notify(&[NotifyState::Stopping]);
     tracing::info!(relays = service.relays(), "ending");
     service.end();
-    // Connections that do not end by themselves are cut.
+    // Connections that do not end by themselves are closed.
     let _ = tokio::time::timeout(END_TIMEOUT, serving).await;
     Ok(())
 }
 
-/// Takes over what has changed in the config; a bad one changes nothing.
+/// Adopts the changes of a config; an invalid one changes nothing.
 fn reload(service: &Service, path: &Path) {
     match read_again(path) {
         Ok(settings) => {
@@ -203,8 +202,7 @@ fn reload(service: &Service, path: &Path) {
     }
 }
 
-/// The settings of a config that a running service can take over: one that `run --check` calls
-/// valid.
+/// The settings that a running service can adopt from a config that `run --check` accepts.
 fn read_again(path: &Path) -> Result<Settings> {
     let config = Config::load(path)?;
     let settings = config.settings()?;
@@ -212,14 +210,14 @@ fn read_again(path: &Path) -> Result<Settings> {
     Ok(settings)
 }
 
-/// How often systemd's watchdog wants to hear of us, twice as often as it must.
+/// The interval of messages to systemd's watchdog: half of the one that it requires.
 #[must_use]
 pub fn watchdog_period() -> Duration {
     let period = sd_notify::watchdog_enabled();
     period.map_or(Duration::from_secs(3600), |period| (period / 2).max(Duration::from_millis(100)))
 }
 
-/// Tells systemd, if it is there.
+/// Notifies systemd, if it runs.
 fn notify(state: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(state) {
         tracing::warn!("cannot notify systemd: {error}");
@@ -232,7 +230,7 @@ mod tests {
 
     use super::*;
 
-    /// The problem that `run --check` finds in the config of `init` after a replacement and with an
+    /// The problem that `run --check` finds in the config of `init` with this replacement and this
     /// addition.
     fn problem(from: &str, to: &str, more: &str) -> Option<String> {
         let dir = tempfile::tempdir().expect("a directory");
@@ -246,7 +244,7 @@ mod tests {
         found.err().map(|error| format!("{error:#}"))
     }
 
-    /// A coordinator's table.
+    /// The table of a coordinator.
     fn table(name: &str, number: u8) -> String {
         let identity = key::identity_text(&Ed25519Id([number; 32]));
         format!("[[coordinator]]\nname = '{name}'\nidentity = '{identity}'\n")

@@ -104,7 +104,7 @@ pub enum Crypto {
     Aes128Ctr,
 }
 
-/// The result.
+/// The result of `transit`.
 #[derive(Debug, Serialize)]
 struct Report {
     /// Links to the relay.
@@ -113,25 +113,25 @@ struct Report {
     circuits: u32,
     /// The crypto of the circuits.
     crypto: &'static str,
-    /// Bytes of cells that arrived at the sink, a number for each second.
+    /// Bytes of cells that arrived at the sink in each second.
     forward_bytes: Vec<u64>,
-    /// Bytes of cells that arrived at the measurer, a number for each second.
+    /// Bytes of cells that arrived at the measurer in each second.
     backward_bytes: Vec<u64>,
-    /// Median of the seconds' sums.
+    /// Median of the seconds' bytes in both directions together.
     median_bytes_per_sec: u64,
-    /// Cells that were sent at both ends.
+    /// Cells sent by both ends.
     sent_cells: u64,
     arrived_cells: u64,
-    /// Checked cells among these.
+    /// Of the cells that arrived, the checked ones.
     checked_cells: u64,
     /// CPU time of both ends in microseconds.
     cpu_micros: u64,
 }
 
-/// Carries the command out.
+/// Carries out the command.
 ///
 /// # Errors
-/// When cells cannot be sent through the relay, or come out other than they must.
+/// When cells cannot be sent through the relay, or when they are not as they must be.
 pub(super) fn run(options: &TransitOptions) -> Result<ExitCode> {
     let order = order(options);
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -151,7 +151,7 @@ pub(super) fn run(options: &TransitOptions) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The order that the options come to.
+/// The order of these options.
 fn order(options: &TransitOptions) -> TransitOrder {
     let ed_identity = Ed25519Identity::new(options.ed_identity);
     let target = TargetAddr { addr: options.target, ed_identity };
@@ -173,7 +173,7 @@ fn order(options: &TransitOptions) -> TransitOrder {
     }
 }
 
-/// Sends, and shows each second.
+/// Sends cells, and shows each second.
 async fn carry_out(order: &TransitOrder) -> Result<Report> {
     note(&format!("opening {} links and {} circuits", order.links, order.circuits));
     let mut transit = Transit::prepare(order).await?;
@@ -207,7 +207,8 @@ async fn carry_out(order: &TransitOrder) -> Result<Report> {
     }
 }
 
-/// The median of the seconds' bytes, both ways together; of an even number of them the lower one.
+/// The median of the seconds' bytes in both directions together; of an even number, the lower
+/// middle one.
 fn median(seconds: &[TransitSecond]) -> u64 {
     let mut bytes: Vec<_> =
         seconds.iter().map(|s| Cells(s.forward_cells + s.backward_cells).bytes()).collect();
@@ -215,7 +216,7 @@ fn median(seconds: &[TransitSecond]) -> u64 {
     bytes.get(bytes.len().saturating_sub(1) / 2).copied().unwrap_or(0)
 }
 
-/// A second for people.
+/// A second as text.
 fn line(second: &TransitSecond, duration: Duration) -> String {
     let rate = |cells| BytesPerSec::new(Cells(cells).bytes()).mbit();
     format!(
@@ -227,7 +228,7 @@ fn line(second: &TransitSecond, duration: Duration) -> String {
     )
 }
 
-/// The end for people.
+/// The result as text.
 fn summary(report: &Report) -> String {
     let mut text = String::new();
     let bytes: u64 = report.forward_bytes.iter().chain(&report.backward_bytes).sum();

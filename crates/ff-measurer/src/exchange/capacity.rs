@@ -1,9 +1,9 @@
-//! What a measurer's network carries, from what all measurers say: arithmetic only.
+//! Computes the capacity of a measurer's network from the reports of all measurers.
 //!
-//! What A to B carried in a second is the lesser of what A has proof for and what B says to have
-//! received. So a host can raise its own number neither by what it says to have sent nor by what it
-//! says to have received; and since both count by their own clocks, not by gathering seconds into a
-//! few either.
+//! The bytes carried from A to B in a second are the lesser of those that A has proof for and those
+//! that B reports as received. So a host cannot raise its own capacity by a false report of sent or
+//! received bytes. Both count by their own clocks, so it cannot do so by moving bytes between
+//! seconds either.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -12,10 +12,10 @@ use ff_proto::units::BytesPerSec;
 
 use super::report::{HostSecond, PeerSecond};
 
-/// Seconds that are left out at the beginning: the pace doubles in them until it is full.
+/// Seconds left out at the beginning, in which the rate doubles until it is full.
 pub const WARM_UP_SECS: u16 = 2;
 
-/// A host is called lossy when one in this number of seconds is.
+/// A host is lossy if one in this number of its seconds is, or more.
 const LOSSY_PART: usize = 10;
 /// Loss above which a second is lossy, in thousandths.
 const LOSS_BOUND_PERMILLE: u16 = 10;
@@ -26,28 +26,28 @@ pub type Said = BTreeMap<u8, Vec<HostSecond>>;
 /// The capacity of one measurer's network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capacity {
-    /// The median over the seconds of the lesser of what was sent and received with all peers
+    /// The median over the seconds of the lesser of the bytes sent to and received from all peers
     /// together.
     pub rate: BytesPerSec,
-    /// The median of what was sent, as far as it arrived.
+    /// The median of the bytes sent that arrived.
     pub sent: BytesPerSec,
-    /// The median of what was received.
+    /// The median of the bytes received.
     pub received: BytesPerSec,
-    /// The part of all that was sent to it and by it that did not arrive, in thousandths.
+    /// The part of the data sent to it and by it that did not arrive, in thousandths.
     pub loss_permille: u16,
     /// Whether in a tenth of the seconds, or more, a flow to or from it lost more than 1 %: then
-    /// the pace was above what a path carries, and the rate is what arrived of it.
+    /// the sending rate was above the path's capacity, and `rate` is the part that arrived.
     pub is_lossy: bool,
-    /// The peer with the greatest loss to or from it, and that in thousandths.
+    /// The peer with the greatest loss to or from it, and this loss in thousandths.
     pub worst_peer: Option<(u8, u16)>,
-    /// Seconds that count.
+    /// The number of seconds used.
     pub seconds: u16,
 }
 
-/// What a host's network carries, over those seconds; a second that a host did not report counts as
-/// one in which it carried nothing. `None` when there are no seconds.
+/// The capacity of a host's network over these seconds; a second that a host did not report counts
+/// as 0 bytes. `None` when there are no seconds.
 ///
-/// Of 60 seconds, [`WARM_UP_SECS`]`..60` are to be taken.
+/// Of 60 seconds, use [`WARM_UP_SECS`]`..60`.
 #[must_use]
 pub fn capacity(host: u8, said: &Said, seconds: Range<u16>) -> Option<Capacity> {
     let table = Table::new(said);
@@ -86,7 +86,7 @@ pub fn capacity(host: u8, said: &Said, seconds: Range<u16>) -> Option<Capacity> 
     })
 }
 
-/// The median; the lesser of the two in the middle, because a lower bound is wanted.
+/// The median; of an even number, the lesser middle one, because the result must be a lower bound.
 fn median(mut bytes: Vec<u64>) -> Option<BytesPerSec> {
     bytes.sort_unstable();
     bytes.get(bytes.len().checked_sub(1)? / 2).copied().map(BytesPerSec::new)
@@ -95,9 +95,9 @@ fn median(mut bytes: Vec<u64>) -> Option<BytesPerSec> {
 /// Bytes from one host to another.
 #[derive(Clone, Copy, Default)]
 struct Flow {
-    /// Sent, as the sender says.
+    /// Bytes that the sender reports as sent.
     sent: u64,
-    /// Of it, what the sender has proof for.
+    /// Of these, the bytes that the sender has proof for.
     proven: u64,
     received: u64,
 }
@@ -109,24 +109,24 @@ impl Flow {
         self.received = self.received.saturating_add(more.received);
     }
 
-    /// What arrived, as both agree.
+    /// Bytes that arrived according to both.
     fn carried(self) -> u64 {
         self.sent.min(self.proven).min(self.received)
     }
 
-    /// Of what was sent, that for which there is no proof. What the receiver says is of its own
-    /// seconds, and the last packets of one come in the next.
+    /// Sent bytes without proof. The receiver's report is not used, because it is of its own
+    /// seconds, and the last packets of a second arrive in the next.
     fn lost(&self) -> u64 {
         self.sent.saturating_sub(self.proven)
     }
 
-    /// What did not arrive, in thousandths.
+    /// The lost part in thousandths.
     fn loss_permille(self) -> u16 {
         permille(self.lost(), self.sent)
     }
 }
 
-/// A part in thousandths of the whole.
+/// A part of the whole in thousandths.
 fn permille(part: u64, whole: u64) -> u16 {
     u16::try_from(u128::from(part) * 1000 / u128::from(whole.max(1))).unwrap_or(1000)
 }
@@ -147,11 +147,11 @@ impl Loss {
     }
 }
 
-/// Reports by second, host and peer; of two that are the same the first counts.
+/// Reports by second, host and peer; of two for the same, the first counts.
 struct Table<'a>(BTreeMap<(u16, u8, u8), &'a PeerSecond>);
 
 impl<'a> Table<'a> {
-    /// Sorts what was said.
+    /// Sorts the reports.
     fn new(said: &'a Said) -> Self {
         let mut table = BTreeMap::new();
         for (host, seconds) in said {
@@ -164,7 +164,7 @@ impl<'a> Table<'a> {
         Self(table)
     }
 
-    /// What went from one to the other in a second.
+    /// The flow from one host to another in a second.
     fn flow(&self, from: u8, to: u8, second: u16) -> Flow {
         let sender = self.0.get(&(second, from, to));
         let receiver = self.0.get(&(second, to, from));
@@ -230,7 +230,7 @@ mod tests {
             let seconds = u16::try_from(honest.len()).unwrap();
             let (mut said, mut told) = (Said::new(), Said::new());
             for (at, (out, back)) in (0..).zip(honest) {
-                // What really came both ways; 0 is the liar, 1 is honest.
+                // The bytes that really arrived in both directions; host 0 lies, host 1 is honest.
                 said.entry(0).or_default().push(second(at, &[(1, out, out, back)]));
                 told.entry(1).or_default().push(second(at, &[(0, back, back, out)]));
             }
@@ -241,7 +241,7 @@ mod tests {
             let truth = capacity(0, &said, 0..seconds).unwrap();
             let lie = capacity(0, &told, 0..seconds).unwrap();
             prop_assert!(lie.rate <= truth.rate && lie.sent <= truth.sent, "{lie:?} of {truth:?}");
-            // Nor does it harm more than the exchange with itself.
+            // Nor does the lie raise the rate of host 1.
             prop_assert!(capacity(1, &told, 0..seconds).unwrap().rate <= capacity(1, &said, 0..seconds).unwrap().rate);
         }
     }

@@ -1,7 +1,7 @@
 //! The sockets of an exchange, and the thread that moves datagrams between them and [`Host`].
 //!
-//! One thread does all, with as many datagrams per system call as the kernel takes (`quinn-udp`:
-//! GSO, GRO, recvmmsg, and DF on all packets).
+//! One thread handles all sockets, with as many datagrams per system call as the kernel accepts
+//! (`quinn-udp`: GSO, GRO, recvmmsg, and DF on all packets).
 
 use std::io::{self, IoSliceMut};
 use std::net::SocketAddr;
@@ -21,23 +21,24 @@ use super::order::{ExchangeBind, ExchangeError, ExchangeOrder};
 use super::report::{HostSecond, PeerSecond};
 use crate::report::thread_cpu_time;
 
-/// The token of the waker; sockets have their place.
+/// The waker's token; a socket's is its index.
 const WAKER: Token = Token(usize::MAX);
-/// What is asked for as a socket's buffers: a hundredth of a second of 10 Gbit/s, several times
-/// over, because the kernel counts more than the bytes of the packets.
+/// The requested size of a socket's buffers: several times a hundredth of a second at 10 Gbit/s,
+/// because the kernel counts more than the packets' bytes.
 const BUFFER_BYTES: usize = 32 << 20;
-/// Buffers that one system call fills.
+/// The number of buffers that one system call fills.
 const RECEIVE_BUFFERS: usize = 16;
-/// Bytes of each: the longest that the kernel joins packets to.
+/// Bytes of each: the kernel joins packets up to this size.
 const RECEIVE_BYTES: usize = 65_536;
-/// Bytes of the buffer for what is sent.
+/// Bytes of the send buffer.
 const SEND_BYTES: usize = 65_536;
-/// System calls in a turn for each direction at most, so that neither waits long for the other.
+/// Largest number of system calls per turn for each direction, so that neither waits long for the
+/// other.
 const CALLS_PER_TURN: usize = 16;
-/// The shortest time to wait; what comes meanwhile makes larger batches.
+/// The shortest wait; datagrams that arrive meanwhile make larger batches.
 const LEAST_WAIT: Duration = Duration::from_micros(100);
 
-/// A host that listens, and has not been told of its peers.
+/// A host that listens and does not know its peers yet.
 #[derive(Debug)]
 pub struct Exchange {
     sockets: Vec<Socket>,
@@ -45,17 +46,18 @@ pub struct Exchange {
     packet_bytes: u16,
 }
 
-/// Where a host listens, and what it got for it.
+/// A host's listening address with the properties of its socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bound {
-    /// The address with its port.
+    /// The address with the port that was bound.
     pub addr: SocketAddr,
-    /// The receive buffer that the kernel has granted, as it counts, in bytes
-    /// (`net.host.rmem_max`).
+    /// The receive buffer that the kernel has granted, in bytes as the kernel counts them
+    /// (`net.core.rmem_max`).
     pub receive_buffer_bytes: usize,
-    /// The send buffer that the kernel has granted, as it counts, in bytes (`net.host.wmem_max`).
+    /// The send buffer that the kernel has granted, in bytes as the kernel counts them
+    /// (`net.core.wmem_max`).
     pub send_buffer_bytes: usize,
-    /// Whether packets may be fragmented, because the system has no way to forbid it.
+    /// Whether packets may be fragmented because the system cannot forbid it.
     pub may_fragment: bool,
 }
 
@@ -63,41 +65,40 @@ pub struct Bound {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum ExchangeEvent {
-    /// A second, one after its end.
+    /// A second, reported one second after its end.
     Second(HostSecond),
-    /// All is over.
+    /// The exchange has ended.
     Done(ExchangeTotals),
-    /// The host's machine failed it.
+    /// A socket or thread of this host failed.
     Failed(Arc<ExchangeError>),
 }
 
-/// What a host did in the whole exchange.
+/// A host's totals of the whole exchange.
 #[derive(Clone, Debug, Default)]
 pub struct ExchangeTotals {
-    /// With each peer.
+    /// Totals with each peer.
     pub peers: Vec<PeerTotals>,
-    /// Datagrams that were nobody's.
+    /// Datagrams of no peer.
     pub strangers: u64,
-    /// CPU time of the thread in microseconds.
+    /// CPU time of the thread, in microseconds.
     pub cpu_micros: u64,
-    /// Calls by which the system did not send; what they had counts as lost.
+    /// Failed system calls to send; their datagrams count as lost.
     pub send_errors: u64,
-    /// The system's last error.
+    /// The last such error.
     pub last_send_error: Option<String>,
 }
 
-/// What a host did with a peer.
+/// A host's totals with a peer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PeerTotals {
     /// The sums of its seconds.
     pub counts: PeerSecond,
-    /// What became of it.
+    /// How the peer behaved.
     pub fate: PeerFate,
 }
 
 impl PeerTotals {
-    /// What was wrong with the exchange with this peer, for people; `None` when data went both
-    /// ways.
+    /// The problem of the exchange with this peer, as text; `None` when data went both ways.
     #[must_use]
     pub fn trouble(&self) -> Option<&'static str> {
         let (fate, counts) = (&self.fate, &self.counts);
@@ -121,22 +122,22 @@ impl PeerTotals {
     }
 }
 
-/// An exchange that is under way. Dropping it ends it at once.
+/// A running exchange. Dropping it ends it at once.
 #[derive(Debug)]
 pub struct RunningExchange {
-    /// What it reports.
+    /// The events of the thread.
     events: UnboundedReceiver<ExchangeEvent>,
     stop: Arc<AtomicBool>,
-    /// Makes it look.
+    /// Wakes the thread.
     waker: Arc<Waker>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Exchange {
-    /// Listens.
+    /// Binds the sockets.
     ///
     /// # Errors
-    /// [`ExchangeError`]: when the order makes no sense, or no port is available.
+    /// [`ExchangeError`] when the order is not valid, or no port is available.
     pub fn bind(bind: &ExchangeBind) -> Result<Self, ExchangeError> {
         bind.check()?;
         let sockets = bind.addrs.iter().map(|addr| {
@@ -154,16 +155,16 @@ impl Exchange {
         Ok(Self { sockets: sockets.collect::<Result<_, _>>()?, packet_bytes: bind.packet_bytes })
     }
 
-    /// Where it listens, in the order of the addresses.
+    /// The bound sockets, in the order of the addresses.
     #[must_use]
     pub fn bound(&self) -> Vec<Bound> {
         self.sockets.iter().map(|socket| socket.bound).collect()
     }
 
-    /// Begins, as the order says; the exchange goes on by itself.
+    /// Starts a thread that carries out the order.
     ///
     /// # Errors
-    /// [`ExchangeError`]: when the order cannot be carried out, or no thread can be started.
+    /// [`ExchangeError`] when the order is not valid, or no thread can be started.
     pub fn begin(mut self, order: &ExchangeOrder) -> Result<RunningExchange, ExchangeError> {
         let listening: Vec<_> = self.bound().iter().map(|bound| bound.addr).collect();
         order.check(&listening)?;
@@ -194,7 +195,7 @@ impl RunningExchange {
         self.events.recv().await
     }
 
-    /// The next event, outside of a runtime; `None` after the last.
+    /// As [`Self::next`], but blocks the thread.
     pub fn blocking_next(&mut self) -> Option<ExchangeEvent> {
         self.events.blocking_recv()
     }
@@ -203,10 +204,10 @@ impl RunningExchange {
 impl Drop for RunningExchange {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
-        // A wake-up fails only when the poll is gone, and then the thread is.
+        // Waking fails only if the poll has been dropped, and then the thread has ended.
         let _ = self.waker.wake();
         if let Some(thread) = self.thread.take() {
-            // A panic has been printed; there is nobody left to tell.
+            // The panic message has been printed already.
             let _ = thread.join();
         }
     }
@@ -223,11 +224,11 @@ struct Socket {
 }
 
 impl Socket {
-    /// Listens at an address, with buffers as large as the system allows.
+    /// Binds an address, with buffers as large as the system allows.
     fn bind(addr: SocketAddr) -> io::Result<Self> {
         let udp = UdpSocket::bind(addr)?;
         let state = UdpSocketState::new(UdpSockRef::from(&udp))?;
-        // What is granted is reported, so that a refusal needs no report of its own.
+        // The granted size is reported, so an error here needs no report.
         let _ = state.set_recv_buffer_size(UdpSockRef::from(&udp), BUFFER_BYTES);
         let _ = state.set_send_buffer_size(UdpSockRef::from(&udp), BUFFER_BYTES);
         let bound = Bound {
@@ -239,7 +240,7 @@ impl Socket {
         Ok(Self { udp, state, bound })
     }
 
-    /// Sends what the buffer holds.
+    /// Sends the datagrams in the buffer.
     fn send(&self, outgoing: Outgoing, buffer: &[u8]) -> io::Result<()> {
         let transmit = Transmit {
             destination: outgoing.to,
@@ -254,15 +255,13 @@ impl Socket {
 
 /// The thread's data.
 struct Turn {
-    /// The exchange.
     host: Host,
     sockets: Vec<Socket>,
-    /// Waits for them.
     poll: Poll,
-    /// The exchange's zero.
+    /// The start of the exchange's clock.
     zero: Instant,
     stop: Arc<AtomicBool>,
-    /// Where events go.
+    /// The receiver of events.
     to: UnboundedSender<ExchangeEvent>,
 }
 
@@ -295,7 +294,7 @@ impl Turn {
             {
                 let error =
                     ExchangeError::Host { what: "its sockets cannot be waited for", source };
-                // Nobody is there to be told when it fails.
+                // There may be no receiver any more.
                 let _ = self.to.send(ExchangeEvent::Failed(Arc::new(error)));
                 return;
             }
@@ -309,11 +308,11 @@ impl Turn {
             total.fate = fate;
         }
         totals.cpu_micros = MonoTime::from(thread_cpu_time()).micros();
-        // Nobody is there to be told when it fails.
+        // There may be no receiver any more.
         let _ = self.to.send(ExchangeEvent::Done(totals));
     }
 
-    /// Takes in what has come; whether there may be more.
+    /// Receives datagrams; returns whether there may be more.
     fn receive(&mut self, buffer: &mut [u8]) -> bool {
         let mut is_more = false;
         for socket in 0..self.sockets.len() {
@@ -322,7 +321,7 @@ impl Turn {
         is_more
     }
 
-    /// One system call's worth of datagrams; whether there may be more.
+    /// Receives the datagrams of one system call; returns whether there may be more.
     fn receive_once(&mut self, socket: usize, buffer: &mut [u8]) -> bool {
         let mut chunks = buffer.chunks_exact_mut(RECEIVE_BYTES);
         let mut slices: [IoSliceMut<'_>; RECEIVE_BUFFERS] =
@@ -331,7 +330,7 @@ impl Turn {
         let Socket { udp, state, .. } = &self.sockets[socket];
         let count = match state.recv(UdpSockRef::from(udp), &mut slices, &mut metas) {
             Ok(count) => count,
-            // Errors of datagrams that were sent before come back here, each once.
+            // Errors of datagrams sent earlier are reported here, each once.
             Err(error) => return error.kind() != io::ErrorKind::WouldBlock,
         };
         let now = self.now();
@@ -343,7 +342,7 @@ impl Turn {
         true
     }
 
-    /// Sends what may be sent; whether there may be more.
+    /// Sends datagrams; returns whether there may be more.
     fn transmit(&mut self, outbox: &mut Outbox, totals: &mut ExchangeTotals) -> bool {
         for _ in 0..CALLS_PER_TURN {
             let now = self.now();
@@ -370,7 +369,7 @@ impl Turn {
         true
     }
 
-    /// The time, since the exchange's zero.
+    /// The time since the exchange's start.
     fn now(&self) -> MonoTime {
         MonoTime::from(self.zero.elapsed())
     }
@@ -380,12 +379,12 @@ impl Turn {
 struct Outbox {
     /// The datagrams.
     buffer: Vec<u8>,
-    /// What the socket did not take the last time.
+    /// Datagrams that the socket did not accept the last time.
     kept: Option<Outgoing>,
 }
 
 impl Outbox {
-    /// An empty one, with the filling of packets.
+    /// Empty, with the packets' filling in the buffer.
     fn new() -> Self {
         let mut buffer = vec![0; SEND_BYTES];
         rand::fill(&mut buffer[..]);

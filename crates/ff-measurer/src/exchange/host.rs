@@ -1,4 +1,5 @@
-//! The exchange of one host without sockets: datagrams and times in, datagrams and seconds out.
+//! One host's part of an exchange, without sockets: takes datagrams and times, gives datagrams and
+//! reports.
 //!
 //! ```text
 //!                Hello, every 200 ms                 Data, as the pace allows
@@ -7,9 +8,9 @@
 //!      └◀───────── no proof for a second ───────┘
 //! ```
 //!
-//! Only hellos, and answers to what carries a valid tag, go to an address that has not shown within
-//! the last second that it wants more. Welcomes are as long as hellos, and receipts much shorter
-//! than the data.
+//! Only hellos, and answers to datagrams with a valid tag, are sent to an address that has not
+//! proven within the last second that it wants data. Welcomes are as long as hellos, and receipts
+//! are much shorter than data.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -22,47 +23,46 @@ use super::packet::{Header, Kind, MAX_STATEMENTS, Seal};
 use super::receipt::{Arrival, Inbox, Ledger, PROOF_TIME, Verdict};
 use super::report::{HostSecond, Meter, PeerSecond};
 
-/// How often a peer is asked whether it wants data.
+/// Interval at which a peer is asked whether it wants data.
 const KNOCK_INTERVAL: Duration = Duration::from_millis(200);
-/// How often a peer is answered at most, however often it asks.
+/// Shortest interval between two welcomes to a peer.
 const WELCOME_INTERVAL: Duration = Duration::from_millis(50);
-/// How often receipts are sent.
+/// Interval between receipts.
 const RECEIPT_INTERVAL: Duration = Duration::from_millis(50);
-/// Without proof for so long nothing more is sent to a peer.
+/// Without proof for this long, no data is sent to a peer.
 const SILENCE: Duration = Duration::from_millis(900);
-/// While nothing is sent yet, a welcome is worth so long.
+/// A welcome is valid this long if no data is sent yet.
 const WELCOME_TIME: Duration = Duration::from_millis(400);
-/// A packet's second may be so far from ours; more means that the hosts do not exchange at the same
-/// time.
+/// The greatest difference between a packet's second and ours; a greater one means that the hosts
+/// do not exchange at the same time.
 const MAX_SECONDS_APART: u16 = 2;
-/// Packets of one batch at most, however many one system call takes.
+/// Largest number of packets in a batch, even if one system call takes more.
 const MAX_BATCH: usize = 32;
-/// A sender waits until it may send this much time's worth of packets, because a call for each
-/// costs more.
+/// A sender waits until it may send the packets of this much time, because a system call for each
+/// packet costs more.
 const BATCH_TIME: Duration = Duration::from_micros(500);
-/// The longest datagram that a batch makes, in bytes.
+/// Largest size of a batch in bytes.
 const MAX_BATCH_BYTES: usize = 60_000;
 
-/// Datagrams to be sent: the first `len` bytes of the buffer.
+/// Datagrams to send: the first `len` bytes of the buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Outgoing {
-    /// Where to.
+    /// The receiver.
     pub(super) to: SocketAddr,
-    /// Bytes of all of them.
+    /// Bytes of all datagrams.
     pub(super) len: usize,
-    /// Bytes of each.
+    /// Bytes of each datagram.
     pub(super) each: usize,
 }
 
-/// One host's part in an exchange.
+/// One host's part of an exchange.
 pub(super) struct Host {
     /// Its index.
     own: u8,
-    /// Makes and reads packets.
     seal: Seal,
-    /// The others.
+    /// The other hosts.
     peers: Vec<Peer>,
-    /// Holds the host to its rate.
+    /// Limits the host's rate.
     total: Pacer,
     /// Bytes of a data packet.
     packet_bytes: usize,
@@ -70,66 +70,65 @@ pub(super) struct Host {
     begin: MonoTime,
     /// When data ends.
     end: MonoTime,
-    /// Counts.
+    /// Counts bytes and packets by second.
     meter: Meter,
-    /// The peer whose turn it is to get data.
+    /// The index of the peer whose turn it is to get data.
     turn: usize,
     /// Random numbers for hellos.
     random: fn() -> u64,
 }
 
-/// What a host knows of a peer.
+/// A host's state of a peer.
 struct Peer {
     index: u8,
-    /// Its address.
     addr: SocketAddr,
     /// Whether it wants data.
     door: Door,
-    /// The number of a hello that is to be answered.
+    /// The number of a hello that has not been answered.
     to_welcome: Option<u64>,
-    /// Before this it gets no other answer.
+    /// The earliest time of the next welcome.
     welcome_at: MonoTime,
-    /// When receipts are due.
+    /// When the next receipts are due.
     receipt_at: MonoTime,
-    /// The packets that were sent.
+    /// The packets that were sent, with their proof.
     ledger: Ledger,
     inbox: Inbox,
-    /// The law of its rate.
+    /// Controls its rate.
     pace: Pace,
-    /// Holds it to its rate.
+    /// Limits its rate.
     pacer: Pacer,
-    /// What became of it in all.
+    /// How the peer behaved.
     fate: PeerFate,
 }
 
 /// Whether a peer wants data.
 enum Door {
-    /// It is asked.
+    /// It is being asked.
     Knocking {
-        /// The number of the hello.
+        /// The number in the hello.
         number: u64,
         /// When it is asked again.
         at: MonoTime,
     },
     Open {
-        /// When it last proved so.
+        /// When it last proved that it receives.
         proven_at: MonoTime,
     },
 }
 
-/// What became of a peer in an exchange.
+/// How a peer behaved in an exchange.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PeerFate {
-    /// Whether it ever answered a hello.
+    /// Whether it has ever answered a hello.
     pub has_answered: bool,
-    /// How often it fell silent, so that sending to it stopped.
+    /// How often it fell silent, so that sending stopped.
     pub silences: u32,
-    /// Packets with its tag that came from another address.
+    /// Packets with a valid tag from another address.
     pub from_elsewhere: u64,
 }
 
 impl Host {
-    /// A host's part that begins at a time.
+    /// A host's part, which begins at this time.
     pub(super) fn new(
         order: &ExchangeOrder,
         packet_bytes: u16,
@@ -157,7 +156,7 @@ impl Host {
         }
     }
 
-    /// Takes in one datagram.
+    /// Handles a datagram.
     pub(super) fn handle_datagram(&mut self, from: SocketAddr, datagram: &[u8], now: MonoTime) {
         let second = self.second(now);
         let opened = self.seal.open(datagram).filter(|(header, _)| header.to == self.own);
@@ -177,7 +176,7 @@ impl Host {
             Kind::Welcome => peer.welcome(header.number, now),
             Kind::Data => {
                 let apart = header.second.abs_diff(count_second(now, self.begin));
-                // What comes before the beginning or after the end is proven, and counts in no
+                // Data from before the beginning or after the end is acknowledged, but counts in no
                 // second.
                 let mut nothing = PeerSecond::default();
                 let count = second.and_then(|second| self.meter.at(second, place));
@@ -192,9 +191,9 @@ impl Host {
         }
     }
 
-    /// Makes the next datagrams into `buffer`; `None` when there is nothing to be sent now.
+    /// Writes the next datagrams into `buffer`; `None` when there is nothing to send now.
     ///
-    /// `segments` is how many datagrams the socket takes at once.
+    /// `segments` is the number of datagrams that one system call takes.
     pub(super) fn poll_transmit(
         &mut self,
         now: MonoTime,
@@ -219,7 +218,7 @@ impl Host {
         None
     }
 
-    /// The next second that is over, with all that is proven of it.
+    /// The report of the next second that is over.
     pub(super) fn poll_second(&mut self, now: MonoTime) -> Option<HostSecond> {
         let is_past = now > self.begin + PROOF_TIME;
         let before = if is_past { count_second(now, self.begin + PROOF_TIME) } else { 0 };
@@ -232,7 +231,7 @@ impl Host {
         Some(second)
     }
 
-    /// How long nothing needs to be done but to receive.
+    /// How long nothing needs to be done except receiving.
     pub(super) fn poll_timeout(&mut self, now: MonoTime) -> Duration {
         let mut wait = RECEIPT_INTERVAL;
         for peer in &self.peers {
@@ -250,17 +249,17 @@ impl Host {
         if now < self.begin { wait.min(self.begin.since(now)) } else { wait }
     }
 
-    /// Whether all seconds have been reported that there are.
+    /// Whether all seconds have been reported.
     pub(super) fn is_over(&self, now: MonoTime) -> bool {
         now > self.end + PROOF_TIME
     }
 
-    /// What became of each peer, by its index.
+    /// How each peer behaved, by its index.
     pub(super) fn fates(&self) -> impl Iterator<Item = (u8, PeerFate)> {
         self.peers.iter().map(|peer| (peer.index, peer.fate))
     }
 
-    /// A welcome, hello or receipt for a peer.
+    /// Writes a welcome, a hello or receipts for a peer.
     fn poll_control(&mut self, place: usize, now: MonoTime, buffer: &mut [u8]) -> Option<Outgoing> {
         let second = count_second(now, self.begin);
         let peer = &mut self.peers[place];
@@ -289,7 +288,7 @@ impl Host {
         Some(Outgoing { to: peer.addr, len, each: len })
     }
 
-    /// A batch of data for a peer, if its pace and the host's allow one.
+    /// Writes a batch of data for a peer, if its rate and the host's allow one.
     fn poll_data(
         &mut self,
         place: usize,
@@ -326,12 +325,12 @@ impl Host {
         Some(Outgoing { to: peer.addr, len, each: self.packet_bytes })
     }
 
-    /// Packets that make a batch, of bytes that come together meanwhile.
+    /// The least number of packets in a batch, from the bytes of [`BATCH_TIME`].
     fn batch(&self, bytes: u64) -> u64 {
         (bytes / self.packet_bytes as u64).clamp(1, MAX_BATCH as u64 / 2)
     }
 
-    /// Enters what a statement is worth.
+    /// Notes the verdict on a statement.
     fn enter(&mut self, verdict: Verdict, place: usize, now: MonoTime) {
         let tick_now = tick(now, self.begin);
         match verdict {
@@ -357,21 +356,21 @@ impl Host {
         }
     }
 
-    /// Counts a datagram that is nobody's.
+    /// Counts a datagram of no peer.
     fn count_stranger(&mut self, second: Option<u16>) {
         if let Some(second) = second.and_then(|second| self.meter.second(second)) {
             second.strangers += 1;
         }
     }
 
-    /// The second of a time; `None` before the beginning and after the end.
+    /// The second at a time; `None` before the beginning and after the end.
     fn second(&self, now: MonoTime) -> Option<u16> {
         (now >= self.begin && now < self.end).then(|| count_second(now, self.begin))
     }
 }
 
 impl Peer {
-    /// A peer that is to be asked at once.
+    /// A peer that will be asked at once.
     fn new(
         peer: &ExchangePeer,
         total: BytesPerSec,
@@ -396,7 +395,7 @@ impl Peer {
         }
     }
 
-    /// Takes a welcome, if it is the answer to our hello.
+    /// Accepts a welcome if it answers our hello.
     fn welcome(&mut self, answered: u64, now: MonoTime) {
         if matches!(self.door, Door::Knocking { number, .. } if number == answered) {
             self.door = Door::Open { proven_at: now };
@@ -404,7 +403,7 @@ impl Peer {
         }
     }
 
-    /// The number of a hello that is to be answered now.
+    /// The number of a hello that must be answered now.
     fn answer(&mut self, now: MonoTime) -> Option<u64> {
         if self.welcome_at > now {
             return None;
@@ -414,7 +413,7 @@ impl Peer {
         Some(number)
     }
 
-    /// Enters a data packet.
+    /// Notes a received data packet.
     fn receive(&mut self, header: &Header, bytes: usize, apart: u16, count: &mut PeerSecond) {
         if apart > MAX_SECONDS_APART {
             count.stale_packets += 1;
@@ -435,7 +434,7 @@ impl Peer {
         count.received_bytes += bytes as u64;
     }
 
-    /// Knocks again when a peer that got data proves nothing further, or when it waits for the
+    /// Asks a peer again when it has stopped proving that it receives, or while it waits for the
     /// beginning.
     fn turn_away(&mut self, now: MonoTime, begin: MonoTime, random: fn() -> u64) {
         let Door::Open { proven_at } = self.door else { return };
@@ -452,7 +451,7 @@ impl Peer {
         }
     }
 
-    /// The number of a hello that is due.
+    /// The number of the hello, if one is due.
     fn knock(&mut self, now: MonoTime) -> Option<u64> {
         match &mut self.door {
             Door::Knocking { number, at } if *at <= now => {
@@ -463,7 +462,7 @@ impl Peer {
         }
     }
 
-    /// The statements of a receipt that is due.
+    /// The statements of a receipt, if one is due.
     fn receipt(&mut self, now: MonoTime) -> Option<Vec<super::statement::Statement>> {
         if !matches!(self.door, Door::Open { .. }) {
             return None;
@@ -477,7 +476,7 @@ impl Peer {
     }
 }
 
-/// Whether two addresses are the same, an IPv4 address within IPv6 or not.
+/// Whether two addresses are the same; IPv4 addresses mapped into IPv6 count as IPv4.
 fn is_same(one: SocketAddr, other: SocketAddr) -> bool {
     one.port() == other.port() && one.ip().to_canonical() == other.ip().to_canonical()
 }
@@ -486,7 +485,7 @@ fn tick(now: MonoTime, begin: MonoTime) -> u32 {
     u32::try_from(now.since(begin).as_micros() / TICK.as_micros()).unwrap_or(u32::MAX)
 }
 
-/// The second that a tick belongs to.
+/// The second of a tick.
 fn tick_second(tick: u32) -> u16 {
     u16::try_from(tick / 10).unwrap_or(u16::MAX)
 }

@@ -1,4 +1,4 @@
-//! What a measurer is asked to exchange, and whether that may be.
+//! An exchange's order for one host, and its checks.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
@@ -10,23 +10,24 @@ use zeroize::Zeroizing;
 
 /// The shortest data packets, in bytes.
 pub const MIN_PACKET_BYTES: u16 = 600;
-/// The longest data packets, in bytes: those of a link with 9000.
+/// The longest data packets, in bytes: they fill a link with an MTU of 9000.
 pub const MAX_PACKET_BYTES: u16 = 8952;
-/// The usual data packets, in bytes: they fill a link of 1500, with the headers of IPv6 and UDP.
+/// The default size of data packets, in bytes: they fill a link with an MTU of 1500, with the
+/// headers of IPv6 and UDP.
 pub const DEFAULT_PACKET_BYTES: u16 = 1452;
 /// The longest exchange.
 pub const MAX_DURATION: Duration = Duration::from_secs(600);
-/// The most peers of a host.
+/// The largest number of peers of a host.
 pub const MAX_PEERS: usize = 64;
-/// The longest time from an order to its beginning.
+/// The longest time from an order to the beginning of data.
 pub const MAX_START_IN: Duration = Duration::from_secs(60);
 
-/// Where a host listens.
+/// Where a host must listen.
 #[derive(Clone, Debug)]
 pub struct ExchangeBind {
-    /// Its addresses, one for each family at most; peers must see its packets come from them.
+    /// Its addresses, at most one of each family; peers must see its packets come from them.
     pub addrs: Vec<IpAddr>,
-    /// Ports that it may take, the first free one; `0..=0` for any.
+    /// The ports to try; the first free one is used. `0..=0` for any.
     pub ports: RangeInclusive<u16>,
     /// Bytes of a data packet, as UDP's payload.
     pub packet_bytes: u16,
@@ -35,19 +36,20 @@ pub struct ExchangeBind {
 /// One host's part in an exchange.
 #[derive(Clone)]
 pub struct ExchangeOrder {
-    /// The exchange; drawn anew for each.
+    /// The exchange's id; random for each exchange.
     pub session: [u8; 16],
-    /// The key that all hosts of the exchange have, and nobody else.
+    /// The key shared by all hosts of the exchange.
     pub key: Zeroizing<[u8; 32]>,
-    /// This host.
+    /// This host's index.
     pub index: u8,
     /// The other hosts.
     pub peers: Vec<ExchangePeer>,
-    /// The most that this host may send, to all peers together.
+    /// The highest rate of this host, to all peers together.
     pub rate: BytesPerSec,
-    /// How long data is exchanged, in whole seconds.
+    /// The duration of the data, in whole seconds.
     pub duration: Duration,
-    /// When that begins, from the order on; all hosts should begin at the same time.
+    /// The time from the order to the beginning of the data; all hosts should begin at the same
+    /// time.
     pub start_in: Duration,
 }
 
@@ -58,7 +60,7 @@ pub struct ExchangePeer {
     pub index: u8,
     /// Its listening address.
     pub addr: SocketAddr,
-    /// The most that it may be sent by this host; [`pair_rates`](super::pair_rates) shares it out.
+    /// The highest rate of this host to it, from [`pair_rates`](super::pair_rates).
     pub rate: BytesPerSec,
 }
 
@@ -66,7 +68,7 @@ pub struct ExchangePeer {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ExchangeError {
-    /// The order or the place to listen at is of no use.
+    /// The order or the address to listen on is not valid.
     #[error("the exchange cannot be: {0}")]
     BadOrder(String),
     /// No socket is available.
@@ -76,13 +78,13 @@ pub enum ExchangeError {
         addr: IpAddr,
         /// The ports that were tried.
         ports: RangeInclusive<u16>,
-        /// The system's error for the last.
+        /// The system's error for the last port.
         source: std::io::Error,
     },
-    /// The machine failed.
+    /// An operation of this host failed.
     #[error("this host cannot exchange: {what}")]
     Host {
-        /// What failed.
+        /// The operation that failed.
         what: &'static str,
         /// The system's error.
         source: std::io::Error,
@@ -90,7 +92,7 @@ pub enum ExchangeError {
 }
 
 impl ExchangeBind {
-    /// Whether it is of use.
+    /// Checks the values.
     pub(super) fn check(&self) -> Result<(), ExchangeError> {
         let families: BTreeSet<_> = self.addrs.iter().map(|addr| addr.is_ipv4()).collect();
         let bytes = self.packet_bytes;
@@ -110,7 +112,7 @@ impl ExchangeBind {
 }
 
 impl ExchangeOrder {
-    /// Whether it can and may be carried out by who listens at these addresses.
+    /// Checks that a host that listens at these addresses can and may carry it out.
     pub(super) fn check(&self, listening: &[SocketAddr]) -> Result<(), ExchangeError> {
         if self.rate.get() == 0 {
             return bad("its rate is 0");
@@ -147,14 +149,14 @@ impl ExchangeOrder {
     }
 }
 
-/// Whether an address is one host's, and not a group's or nobody's.
+/// Whether an address can be one host's: it is neither multicast, broadcast nor unspecified.
 fn is_one_host(addr: SocketAddr) -> bool {
     let is_broadcast = matches!(addr.ip().to_canonical(), IpAddr::V4(ip) if ip.is_broadcast());
     let ip = addr.ip().to_canonical();
     addr.port() != 0 && !ip.is_unspecified() && !ip.is_multicast() && !is_broadcast
 }
 
-/// An order that cannot be.
+/// The error of an invalid order.
 fn bad<T>(why: impl Into<String>) -> Result<T, ExchangeError> {
     Err(ExchangeError::BadOrder(why.into()))
 }

@@ -1,13 +1,13 @@
-//! How fast to send: a token bucket, and the law by which its rate follows what the path carries.
+//! The sending rate: a token bucket, and the control law that adapts the rate to the path's
+//! capacity.
 //!
 //! The law is that of TCP Westwood, without a window: additive increase, and after loss a decrease
-//! to what was seen to arrive (here to 99 % of it, so that queues empty), not to a half. It ends
-//! just around what the path carries, where half of the seconds are full ones and loss stays about
-//! at the bound. At the beginning the rate doubles each time that a window was carried, from a
-//! quarter.
+//! to 99 % of the rate that arrived, so that queues empty, instead of to a half. The rate then
+//! stays close to the path's capacity: half of the seconds are full ones, and loss stays about at
+//! the bound. It starts at a quarter and doubles after each window without loss.
 //!
-//! Loss that a decrease does not lessen is the path's own. From then on only loss above that, and
-//! half as much more, counts.
+//! Loss that a decrease does not reduce is the path's own. From then on, only loss above that and
+//! half as much again counts.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -15,54 +15,53 @@ use std::time::Duration;
 use ff_proto::rate::TokenBucket;
 use ff_proto::units::{BytesPerSec, MonoTime};
 
-/// The length of a tick: packets of one block are of one.
+/// The length of a tick: all packets of a block are sent in one.
 pub(super) const TICK: Duration = Duration::from_millis(100);
-/// Ticks in a window, over which loss is judged.
+/// The number of ticks in a window, over which loss is judged.
 const WINDOW_TICKS: u32 = 5;
 /// This number of ticks after a window, proof of a packet shows that missing packets of the window
 /// are lost: receipts are repeated within this time.
 const REPEAT_TICKS: u32 = 2;
-/// Ticks after which a window is judged anyway.
+/// The number of ticks after which a window is judged anyway.
 const JUDGE_TICKS: u32 = 10;
 /// Loss above which a window is lossy, in thousandths.
 const LOSS_BOUND_PERMILLE: u64 = 10;
-/// The greatest loss that may be the path's own, in thousandths.
+/// The greatest loss that is taken for the path's own, in thousandths.
 const MAX_OWN_LOSS_PERMILLE: u64 = 50;
-/// Loss above which one window is enough to slow down, in thousandths.
+/// Loss above which a single window reduces the rate, in thousandths.
 const HEAVY_LOSS_PERMILLE: u64 = 100;
-/// Lossy windows one after another that slow the sender down.
+/// Number of consecutive lossy windows that reduce the rate.
 const LOSSY_WINDOWS: u8 = 3;
-/// Packets that must be lost for a window to be lossy: of few packets one says nothing.
+/// The least number of lost packets in a lossy window.
 const LOSSY_PACKETS: u32 = 3;
 /// The rate after a decrease, in thousandths of what arrived.
 const DECREASE_PERMILLE: u64 = 990;
-/// The increase after a window without loss, in parts of the rate after the last decrease.
+/// The increase after a window without loss: the rate after the last decrease divided by this.
 const INCREASE_PART: u64 = 400;
-/// Windows without loss after which the increase doubles.
+/// The number of windows without loss after which the increase doubles.
 const PATIENCE_WINDOWS: u8 = 4;
-/// How often it doubles at most.
+/// The largest number of such doublings.
 const MAX_DOUBLINGS: u8 = 3;
-/// The first rate is so small a part of the greatest.
+/// The first rate is the greatest rate divided by this.
 const START_PART: u64 = 4;
-/// Packets a second that are always sent, so that there is something to be proven.
+/// The lowest rate in packets per second, so that there are always packets to prove.
 const LEAST_PACKETS: u64 = 20;
-/// The bucket's depth in time: how much a sender that did not run may catch up.
+/// The bucket's depth in time: what a sender can catch up after a pause.
 const BURST: Duration = Duration::from_millis(10);
-/// Packets that the bucket holds at least.
+/// The least depth of the bucket, in packets.
 const LEAST_BURST_PACKETS: u64 = 2;
-/// The most that the bucket holds, in bytes: shallow queues do not hold more.
+/// The greatest depth of the bucket, in bytes: shallow queues do not hold more.
 const MAX_BURST_BYTES: u64 = 512 * 1024;
 
-/// Lets packets through at a rate, never more in any time than the rate and one burst.
+/// Limits packets to a rate: in any time at most the rate and one burst.
 pub(super) struct Pacer {
-    /// Gives permission.
     bucket: TokenBucket,
     rate: BytesPerSec,
     packet_bytes: u64,
 }
 
 impl Pacer {
-    /// A pacer with nothing saved up.
+    /// A pacer with an empty bucket.
     pub(super) fn new(rate: BytesPerSec, packet_bytes: u64, now: MonoTime) -> Self {
         let mut bucket = TokenBucket::new(rate, Self::burst_of(rate, packet_bytes), now);
         bucket.take(Self::burst_of(rate, packet_bytes));
@@ -74,13 +73,13 @@ impl Pacer {
         rate.bytes_in(BURST).min(MAX_BURST_BYTES).max(least)
     }
 
-    /// The most that goes at once, in bytes.
+    /// The bucket's depth, in bytes.
     #[cfg(test)]
     pub(super) fn burst_bytes(&self) -> u64 {
         Self::burst_of(self.rate, self.packet_bytes)
     }
 
-    /// Changes the rate; nothing is given for it.
+    /// Changes the rate; tokens stay the same.
     pub(super) fn set_rate(&mut self, rate: BytesPerSec, now: MonoTime) {
         if rate != self.rate {
             self.bucket.set_rate(rate, Self::burst_of(rate, self.packet_bytes), now);
@@ -88,60 +87,60 @@ impl Pacer {
         }
     }
 
-    /// How many packets may go now.
+    /// The number of packets that may be sent now.
     pub(super) fn packets(&mut self, now: MonoTime) -> u64 {
         self.bucket.fill(now);
         u64::try_from(self.bucket.available_bytes()).unwrap_or(0) / self.packet_bytes
     }
 
-    /// Notes that bytes go; control packets may go into debt.
+    /// Takes tokens for bytes that are sent; control packets may make the bucket negative.
     pub(super) fn take(&mut self, bytes: u64) {
         self.bucket.take(bytes);
     }
 
-    /// When `packets` packets may go, counted from the last question.
+    /// The time until `packets` packets may be sent, from the last call.
     pub(super) fn time_until(&self, packets: u64) -> Duration {
         self.bucket.time_until(packets.saturating_mul(self.packet_bytes))
     }
 }
 
-/// The rate towards one peer, by what is proven to arrive.
+/// The rate to one peer, controlled by the proof of arrival.
 pub(super) struct Pace {
-    /// The rate now.
+    /// The current rate.
     rate: BytesPerSec,
     /// The greatest rate.
     most: BytesPerSec,
     /// The least rate.
     least: BytesPerSec,
-    /// The rate after the last decrease, or the greatest.
+    /// The rate after the last decrease, or else the greatest.
     base: BytesPerSec,
     packet_bytes: u64,
-    /// Whether it still doubles.
+    /// Whether the rate still doubles.
     is_starting: bool,
-    /// Windows that are not judged yet.
+    /// Windows that have not been judged.
     windows: VecDeque<Window>,
     /// The last tick of which a packet is proven.
     newest_proven: u32,
-    /// Windows up to this one say nothing, because the rate was another.
+    /// Windows up to this one are ignored, because the rate was different.
     ignored: Option<u32>,
-    /// Windows without loss since the increase doubled.
+    /// Windows without loss since the last doubling of the increase.
     clean: u8,
     /// How often the increase has doubled.
     doublings: u8,
-    /// Lossy windows one after another.
+    /// Number of consecutive lossy windows.
     lossy: u8,
-    /// The most that arrived in one of them, a second.
+    /// The highest rate that arrived in one of them.
     arrived: BytesPerSec,
     /// Loss above which a window is lossy, in thousandths.
     bound_permille: u64,
-    /// The loss that led to the last decrease, until a window is without loss.
+    /// The loss that caused the last decrease, until a window has no loss.
     decreased_for_permille: Option<u64>,
 }
 
 /// Packets of one window.
 #[derive(Clone, Copy)]
 struct Window {
-    /// Windows since the beginning.
+    /// The window's number, from the beginning.
     index: u32,
     /// Packets that were sent.
     sent: u32,
@@ -150,7 +149,7 @@ struct Window {
 }
 
 impl Pace {
-    /// The pace at the beginning.
+    /// The state at the beginning.
     pub(super) fn new(most: BytesPerSec, packet_bytes: u64) -> Self {
         let least = BytesPerSec::new(packet_bytes.saturating_mul(LEAST_PACKETS).min(most.get()));
         Self {
@@ -190,7 +189,7 @@ impl Pace {
         }
     }
 
-    /// Judges the windows of which enough is known.
+    /// Judges the windows about which enough is known.
     pub(super) fn judge(&mut self, tick: u32) {
         while let Some(window) = self.windows.front().copied() {
             let end = (window.index + 1) * WINDOW_TICKS;
@@ -204,7 +203,7 @@ impl Pace {
         }
     }
 
-    /// The peer is silent: half the rate, when it comes back.
+    /// Halves the rate because the peer is silent.
     pub(super) fn silence(&mut self, tick: u32) {
         self.is_starting = false;
         self.decrease_to(BytesPerSec::new(self.rate.get() / 2), tick);
@@ -214,7 +213,7 @@ impl Pace {
         self.rate
     }
 
-    /// Draws the conclusion from a window.
+    /// Adapts the rate to the result of a window.
     fn judge_window(&mut self, window: Window, tick: u32) {
         let lost = window.sent.saturating_sub(window.proven);
         let permille = u64::from(lost) * 1000 / u64::from(window.sent.max(1));
@@ -260,7 +259,7 @@ impl Pace {
         self.is_starting &= self.rate < self.most;
     }
 
-    /// Lowers the rate; earlier windows do not count from now on.
+    /// Lowers the rate; earlier windows are ignored from now on.
     fn decrease_to(&mut self, rate: BytesPerSec, tick: u32) {
         self.rate = rate.min(self.rate).max(self.least);
         self.base = self.rate;
@@ -286,7 +285,7 @@ mod tests {
             for (step, is_slower) in steps {
                 now += step;
                 let time = MonoTime::from_micros(now);
-                // A rate that changes between the greatest and less does not get more through.
+                // A rate that alternates between the greatest and half of it gets no more through.
                 pacer.set_rate(if is_slower { rate.scale(0.5) } else { rate }, time);
                 let packets = pacer.packets(time);
                 pacer.take(packets * packet);
@@ -317,8 +316,7 @@ mod tests {
         }
     }
 
-    /// Rates over `seconds` of a path that lets `path` through and also loses a share of it at
-    /// random.
+    /// The rates over `seconds` on a path that carries `path` and also loses a part at random.
     fn rates(path: BytesPerSec, random_loss: f64, seconds: u32) -> Vec<BytesPerSec> {
         let mut pace = Pace::new(BytesPerSec::from_mbit(1000), 1452);
         (0..seconds * 10)

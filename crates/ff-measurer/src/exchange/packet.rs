@@ -1,39 +1,39 @@
-//! What travels between measurers: one datagram, one header, one tag.
+//! The datagrams between measurers: header, tag, statements or filling.
 //!
 //! ```text
 //!  0 "FFX" 1 | kind 1 | from 1 | to 1 | statements 1 | session 16 | second 2 | length 2
 //! 28 number 8 | nonce 8 | tag 8 | statements or filling
 //! ```
 //!
-//! All numbers are big-endian. The tag is SipHash-2-4 by a key that is drawn from the session's; it
-//! covers the header and the statements. Filling is read by nobody.
+//! All numbers are big-endian. The tag is SipHash-2-4 with a key derived from the session's; it
+//! covers the header and the statements. Filling is not read.
 
 use aws_lc_rs::hkdf;
 use siphasher::sip::SipHasher24;
 
 use super::statement::{STATEMENT_LEN, Statement, word};
 
-/// Bytes of the header, with the tag.
+/// Length of the header with the tag, in bytes.
 pub(super) const HEADER_LEN: usize = 52;
 /// Bytes of the header that the tag covers.
 const COVERED_LEN: usize = HEADER_LEN - 8;
-/// Statements in one receipt at most, so that it fits into the smallest packet.
+/// Largest number of statements in a receipt, so that it fits into the smallest packet.
 pub(super) const MAX_STATEMENTS: usize = 10;
-/// Bytes of the longest packet that is not data.
+/// Length of the longest control packet, in bytes.
 pub(super) const MAX_CONTROL_LEN: usize = HEADER_LEN + MAX_STATEMENTS * STATEMENT_LEN;
-/// What every packet begins with; the last byte is the version.
+/// The first bytes of every packet; the last one is the version.
 const MAGIC: [u8; 4] = *b"FFX\x01";
 
 /// The purpose of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// "May I send to you?" with a number that nobody can guess.
+    /// Asks to send data, with a random number.
     Hello,
-    /// "You may", with the number of the hello.
+    /// Grants it, with the number of the hello.
     Welcome,
-    /// Bytes to be counted, with a nonce that proves that they came.
+    /// Data, with a nonce that proves its arrival.
     Data,
-    /// What data has come.
+    /// Statements about the data that has arrived.
     Receipt,
 }
 
@@ -67,21 +67,21 @@ pub(super) struct Header {
     pub(super) kind: Kind,
     /// The host that sends it.
     pub(super) from: u8,
-    /// For whom it is.
+    /// The receiving host's index.
     pub(super) to: u8,
-    /// The sender's second.
+    /// The sender's second of the exchange.
     pub(super) second: u16,
-    /// Which data packet it is, or which hello.
+    /// The number of the data packet or of the hello.
     pub(super) number: u64,
     /// The data packet's nonce.
     pub(super) nonce: u64,
 }
 
-/// Seals and opens the packets of one session.
+/// Writes and checks the packets of one session.
 pub(super) struct Seal {
     /// The session's id.
     session: [u8; 16],
-    /// The tags' key, made ready.
+    /// The MAC with the tags' key.
     mac: SipHasher24,
 }
 
@@ -97,14 +97,14 @@ impl Seal {
         Self { session, mac: SipHasher24::new_with_key(&mac_key) }
     }
 
-    /// Writes the header of a data packet that takes up the whole of `packet`.
+    /// Writes the header of a data packet that fills `packet`.
     pub(super) fn seal(&self, header: &Header, packet: &mut [u8]) {
         self.write(header, 0, packet);
         let tag = self.mac.hash(&packet[..COVERED_LEN]);
         packet[COVERED_LEN..HEADER_LEN].copy_from_slice(&tag.to_be_bytes());
     }
 
-    /// Writes a packet that is not data; returns its length.
+    /// Writes a control packet; returns its length.
     pub(super) fn seal_control(
         &self,
         header: &Header,
@@ -123,8 +123,8 @@ impl Seal {
         len
     }
 
-    /// Reads a packet of this session: its header, and the statements of a receipt. `None` when it
-    /// is anything else.
+    /// Checks and reads a packet of this session: its header, and the statements of a receipt.
+    /// `None` if it is not a valid packet.
     pub(super) fn open<'a>(
         &self,
         packet: &'a [u8],
@@ -147,7 +147,7 @@ impl Seal {
         let is_data = kind == Kind::Data;
         let tag =
             if is_data { self.mac.hash(&header[..COVERED_LEN]) } else { self.control_tag(packet) };
-        // Two numbers are compared in one step, whatever they are.
+        // Comparing two integers takes the same time for all values.
         if tag != word(&header[COVERED_LEN..]) {
             return None;
         }
@@ -158,7 +158,7 @@ impl Seal {
         Some((header, said.chunks_exact(STATEMENT_LEN).map(Statement::read)))
     }
 
-    /// Writes all of a header but the tag.
+    /// Writes the header without the tag.
     fn write(&self, header: &Header, statements: u8, packet: &mut [u8]) {
         let length = u16::try_from(packet.len()).expect("packets are shorter than 64 KB");
         packet[..4].copy_from_slice(&MAGIC);
@@ -170,7 +170,7 @@ impl Seal {
         packet[36..44].copy_from_slice(&header.nonce.to_be_bytes());
     }
 
-    /// The tag of a packet that is not data.
+    /// The tag of a control packet.
     fn control_tag(&self, packet: &[u8]) -> u64 {
         let mut covered = [0; MAX_CONTROL_LEN - 8];
         let len = packet.len() - 8;
@@ -180,7 +180,7 @@ impl Seal {
     }
 }
 
-/// The length of the tags' key, for HKDF.
+/// Length of the tags' key, for HKDF.
 struct TagKey;
 
 impl hkdf::KeyType for TagKey {

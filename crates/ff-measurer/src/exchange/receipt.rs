@@ -1,9 +1,9 @@
-//! Proof of what has come: a receiver says which packets of a block it has, and the exclusive-or of
-//! their nonces.
+//! Proof of arrival: a receiver states which packets of a block have arrived, with the exclusive-or
+//! of their nonces.
 //!
-//! A nonce is known to the sender, and to who has the packet. So a receiver cannot claim a packet
-//! that was lost, neither to look better nor to make the sender go on: the tags' key, which all
-//! measurers have, does not help it.
+//! A nonce is known only to the sender and to a host that has the packet. So a receiver cannot
+//! claim lost packets, neither to look better nor to keep the sender sending; the tags' key, which
+//! all measurers have, does not help it.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -13,36 +13,37 @@ use siphasher::sip::SipHasher24;
 
 use super::statement::Statement;
 
-/// Packets in a block at most.
+/// Largest number of packets in a block.
 const BLOCK_PACKETS: u16 = 256;
-/// How long a sender remembers a block; proof that comes later counts for nothing.
+/// How long a sender remembers a block; later proof does not count.
 pub(super) const PROOF_TIME: Duration = Duration::from_secs(1);
-/// How often a receiver says the same, because receipts are lost as well.
+/// How often a receiver repeats a statement, because receipts are lost as well.
 const REPEATS: u8 = 3;
-/// Blocks that a receiver remembers: a second of 10 Gbit/s in packets of 1452 bytes.
+/// Number of blocks that a receiver remembers: those of a second at 10 Gbit/s in packets of 1452
+/// bytes.
 const INBOX_BLOCKS: u64 = 4096;
 
-/// A data packet's block and place in it.
+/// A data packet's block, and its word and bit in the block.
 fn place(number: u64) -> (u64, usize, u64) {
     let index = number % u64::from(BLOCK_PACKETS);
     let word = usize::try_from(index / 64).unwrap_or(0);
     (number / u64::from(BLOCK_PACKETS), word, 1 << (index % 64))
 }
 
-/// The packets that have been sent to a peer, and those of them that are proven to have come.
+/// The packets that were sent to a peer, with their proof.
 pub(super) struct Ledger {
-    /// Makes the nonces; by a key that nobody else has.
+    /// Makes the nonces, with a key that only this host has.
     nonces: SipHasher24,
-    /// The number of the first block that is remembered.
+    /// The number of the first block in [`Self::blocks`].
     first: u64,
     /// The blocks that are remembered.
     blocks: VecDeque<Block>,
 }
 
-/// A block of packets that were sent within one tick.
+/// A block of packets that were sent in one tick.
 struct Block {
     tick: u32,
-    /// When it began.
+    /// When its first packet was sent.
     began_at: MonoTime,
     /// Packets that were sent.
     sent: u16,
@@ -52,22 +53,22 @@ struct Block {
 /// The verdict about a statement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// `packets` packets more of this tick have come.
+    /// `packets` more packets of this tick have arrived.
     Proven { tick: u32, packets: u16 },
-    /// It says nothing new, or comes too late.
+    /// It has nothing new, or is too late.
     Old,
-    /// It claims what has not come.
+    /// It claims packets that have not arrived.
     False,
 }
 
 impl Ledger {
-    /// An empty one, with nonces by this secret.
+    /// Empty, with nonces from this secret.
     pub(super) fn new(secret: &[u8; 16]) -> Self {
         let nonces = SipHasher24::new_with_key(secret);
         Self { nonces, first: 0, blocks: VecDeque::new() }
     }
 
-    /// Enters a packet that is to be sent in this tick; returns its number and nonce.
+    /// Notes a packet to be sent in this tick; returns its number and nonce.
     pub(super) fn send(&mut self, tick: u32, now: MonoTime) -> (u64, u64) {
         let is_open = |block: &Block| block.tick == tick && block.sent < BLOCK_PACKETS;
         if !self.blocks.back().is_some_and(is_open) {
@@ -81,7 +82,7 @@ impl Ledger {
         (number, self.nonce(number))
     }
 
-    /// Checks what the peer says to have.
+    /// Checks a peer's statement.
     pub(super) fn check(&mut self, said: &Statement, now: MonoTime) -> Verdict {
         self.forget(now);
         let place =
@@ -104,7 +105,7 @@ impl Ledger {
         Verdict::Proven { tick, packets: u16::try_from(packets).unwrap_or(BLOCK_PACKETS) }
     }
 
-    /// The exclusive-or of the nonces that a statement claims; `None` if one was not sent at all.
+    /// The exclusive-or of the nonces of the claimed packets; `None` if one of them was not sent.
     fn proof(&self, said: &Statement, sent: u16) -> Option<u64> {
         let first = said.block * u64::from(BLOCK_PACKETS);
         let mut proof = 0;
@@ -126,7 +127,7 @@ impl Ledger {
         self.nonces.hash(&number.to_be_bytes())
     }
 
-    /// Forgets blocks for which proof would come too late.
+    /// Forgets blocks for which proof would be too late.
     fn forget(&mut self, now: MonoTime) {
         while self.blocks.front().is_some_and(|block| now.since(block.began_at) > PROOF_TIME) {
             self.blocks.pop_front();
@@ -135,53 +136,52 @@ impl Ledger {
     }
 }
 
-/// The packets that have come from a peer.
+/// The packets that have arrived from a peer.
 pub(super) struct Inbox {
     /// Blocks, each at its number modulo the length.
     blocks: Vec<Got>,
-    /// The greatest number that has come.
+    /// The highest number that has arrived.
     newest: Option<u64>,
-    /// Blocks about which there is something to be said.
+    /// Blocks with statements to send.
     owed: VecDeque<u64>,
-    /// How many of them are to be said now.
+    /// How many of them are due now.
     due: usize,
 }
 
-/// The packets that have come of a block.
+/// The packets of a block that have arrived.
 #[derive(Clone, Copy, Default)]
 struct Got {
     block: u64,
-    /// A bit for each packet that has come.
+    /// A bit for each packet that has arrived.
     bits: [u64; 4],
     /// The exclusive-or of their nonces.
     proof: u64,
-    /// How often that is still to be said.
+    /// How often its statement has still to be sent.
     to_say: u8,
-    /// Whether it waits to be said.
+    /// Whether it is among the owed ones.
     is_owed: bool,
 }
 
-/// The kind of a packet that has come.
+/// The kind of an arrival.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Arrival {
-    /// The newest so far.
+    /// Newer than all others.
     InOrder,
-    /// New, but others that were sent later came before it.
+    /// New, but packets sent later have arrived before it.
     Reordered,
-    /// It was there already.
+    /// It had arrived already.
     Duplicate,
-    /// So old that nobody knows.
+    /// Too old to tell.
     TooOld,
 }
 
 impl Inbox {
-    /// An empty one.
     pub(super) fn new() -> Self {
         let blocks = vec![Got::default(); usize::try_from(INBOX_BLOCKS).unwrap_or(0)];
         Self { blocks, newest: None, owed: VecDeque::new(), due: 0 }
     }
 
-    /// Enters a packet that has come.
+    /// Notes a packet that has arrived.
     pub(super) fn receive(&mut self, number: u64, nonce: u64) -> Arrival {
         let (block, word, bit) = place(number);
         let newest = self.newest.map_or(0, |newest| place(newest).0);
@@ -201,7 +201,7 @@ impl Inbox {
         if !std::mem::replace(&mut got.is_owed, true) {
             self.owed.push_back(block);
         }
-        // A peer to which nothing is said yet may go on and on.
+        // A peer to which no receipt can be sent yet may continue without end.
         if self.owed.len() > self.blocks.len() {
             self.owed.pop_front();
         }
@@ -210,7 +210,7 @@ impl Inbox {
         if is_newest { Arrival::InOrder } else { Arrival::Reordered }
     }
 
-    /// Makes everything due that is owed.
+    /// Makes all owed statements due.
     pub(super) fn tick(&mut self) {
         self.due = self.owed.len();
     }

@@ -1,4 +1,4 @@
-//! What a host counts, second by second.
+//! A host's counters, second by second.
 
 use std::collections::VecDeque;
 
@@ -7,41 +7,41 @@ use ff_proto::units::BytesPerSec;
 /// One second of one host.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HostSecond {
-    /// Seconds since the start.
+    /// The number of the second, from 0.
     pub second: u16,
-    /// The bytes exchanged with each peer, in the order's order.
+    /// Counts with each peer, in the order of the order's peers.
     pub peers: Vec<PeerSecond>,
-    /// Datagrams that were nobody's: without a valid tag, from another address, for another host.
+    /// Datagrams of no peer: without a valid tag, from another address, or for another host.
     pub strangers: u64,
 }
 
-/// One second of one host with one peer. Bytes are those of UDP's payload, as with iPerf.
+/// One second of one host with one peer. Bytes are those of UDP's payload.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PeerSecond {
-    /// The peer.
+    /// The peer's index.
     pub index: u8,
-    /// Data sent.
+    /// Data sent, in bytes.
     pub sent_bytes: u64,
-    /// Of it, what the peer has proven to have received.
+    /// Of these, the bytes that the peer has proven to have received.
     pub proven_bytes: u64,
-    /// Data received, each packet once.
+    /// Data received, in bytes, each packet once.
     pub received_bytes: u64,
     /// Packets sent that were not proven within a second.
     pub lost_packets: u64,
-    /// Packets received once more.
+    /// Packets received again.
     pub duplicated_packets: u64,
     /// Packets received after others that were sent later.
     pub reordered_packets: u64,
-    /// Packets that came too late to count, or with the number of a second far off.
+    /// Packets that arrived too late to count, or whose second differs too much from ours.
     pub stale_packets: u64,
-    /// Receipts by which the peer claimed what had not come.
+    /// Receipts that claimed packets which had not arrived.
     pub false_receipts: u64,
-    /// The pace towards it when the second is reported.
+    /// The sending rate to it when the second is reported.
     pub pace: BytesPerSec,
 }
 
 impl PeerSecond {
-    /// Adds another second's counts; the pace becomes the later one's.
+    /// Adds a later second's counts, and takes over its rate.
     pub(super) fn add(&mut self, later: &Self) {
         self.sent_bytes += later.sent_bytes;
         self.proven_bytes += later.proven_bytes;
@@ -55,15 +55,15 @@ impl PeerSecond {
     }
 }
 
-/// The seconds of a host that are not reported yet.
+/// The seconds of a host that have not been reported.
 ///
-/// A second is reported one after it ended, when nothing more of it can be proven.
+/// A second is reported one second after its end, when nothing more of it can be proven.
 pub(super) struct Meter {
     /// The peers' indices.
     peers: Vec<u8>,
-    /// Seconds that are open, the oldest first.
+    /// Open seconds, the oldest first.
     open: VecDeque<HostSecond>,
-    /// The oldest second that is open.
+    /// The number of the oldest open second.
     first: u16,
     seconds: u16,
 }
@@ -74,13 +74,12 @@ impl Meter {
         Self { peers, open: VecDeque::new(), first: 0, seconds }
     }
 
-    /// The counters of a second with the peer at this place; `None` when the second is over, or is
-    /// none.
+    /// The counters of a second with the peer at this index; `None` outside of the open seconds.
     pub(super) fn at(&mut self, second: u16, place: usize) -> Option<&mut PeerSecond> {
         self.second(second)?.peers.get_mut(place)
     }
 
-    /// The counters of a second.
+    /// The counters of a second, if it is open.
     pub(super) fn second(&mut self, second: u16) -> Option<&mut HostSecond> {
         if second >= self.seconds {
             return None;
@@ -93,7 +92,7 @@ impl Meter {
         self.open.get_mut(place)
     }
 
-    /// Ends the oldest second when it is before this one.
+    /// Closes the oldest second if it is before this one.
     pub(super) fn end(&mut self, before: u16) -> Option<HostSecond> {
         if self.first >= before.min(self.seconds) {
             return None;
@@ -103,7 +102,7 @@ impl Meter {
         Some(ended)
     }
 
-    /// A second without anything.
+    /// A second with counts of 0.
     fn empty(&self, second: u16) -> HostSecond {
         let peers =
             self.peers.iter().map(|index| PeerSecond { index: *index, ..Default::default() });

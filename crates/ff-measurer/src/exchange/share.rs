@@ -1,12 +1,12 @@
-//! Shares what operators allow out among pairs of hosts.
+//! Divides the hosts' rates among pairs of hosts.
 
 use ff_proto::units::BytesPerSec;
 
-/// The rate of each pair, fair by max-min: all pairs' rates grow together, until a host is used up;
-/// then those of the others go on.
+/// The rate of each pair by max-min fairness: all pairs' rates grow together until a host's rate is
+/// used up; then those of the other pairs continue to grow.
 ///
-/// `[a][b]` is what goes from a to b, and as much from b to a. No row is above what its host may
-/// send.
+/// `[a][b]` is the rate from a to b, and equals that from b to a. The sum of a row is at most its
+/// host's rate.
 #[must_use]
 pub fn pair_rates(hosts: &[BytesPerSec]) -> Vec<Vec<BytesPerSec>> {
     let count = hosts.len();
@@ -14,7 +14,7 @@ pub fn pair_rates(hosts: &[BytesPerSec]) -> Vec<Vec<BytesPerSec>> {
     let mut rates = vec![vec![0_u64; count]; count];
     let mut grows: Vec<bool> = vec![true; count];
     loop {
-        // A pair grows when both of its hosts do.
+        // A pair grows while both of its hosts do.
         let growing = grows.iter().filter(|grows| **grows).count() as u64;
         if growing < 2 {
             break;

@@ -6,7 +6,7 @@
 //!   (CERTS, AUTHENTICATE,) NETINFO ──────────────────────▶
 //! ```
 //!
-//! The initiator's identity is not looked at: what it may do is decided by what it sends later.
+//! The initiator's identity is not checked: its later cells decide what it may do.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, SystemTime};
@@ -21,10 +21,10 @@ use crate::link::handshake::into_link;
 use crate::link::stream::{Fault, TlsStream};
 use crate::link::{Link, LinkError, LinkIdentity, Stage};
 
-/// The way in which an initiator may say who it is: Ed25519, with TLS's exporter (tor-spec 4.4).
+/// The initiator's method of authentication: Ed25519, with TLS's exporter (tor-spec 4.4).
 const AUTH_METHOD: u16 = 3;
 
-/// Does both handshakes on an accepted socket, within this time; runs on tokio.
+/// Does both handshakes on an accepted socket, within this time limit; runs on tokio.
 ///
 /// # Errors
 /// A [`LinkError`] that names the peer. Dropping the future closes the connection.
@@ -64,13 +64,13 @@ async fn greet(stream: &mut TlsStream, greeting: &[u8]) -> Result<(), Fault> {
     stream.until(|gate| gate.is_closed()).await
 }
 
-/// All that the responder has to say.
+/// The responder's cells of the handshake.
 fn greeting(
     identity: &LinkIdentity,
     peer: SocketAddr,
     ours: SocketAddr,
 ) -> Result<Vec<u8>, DecodeError> {
-    // The only cell with a circuit id of two bytes.
+    // The only cell whose circuit id has two bytes.
     let versions = LINK_PROTOCOLS.map(u16::to_be_bytes);
     let versions = versions.as_flattened();
     let [.., len] = versions.len().to_be_bytes();
@@ -93,7 +93,7 @@ fn netinfo(peer: IpAddr, ours: IpAddr) -> Vec<u8> {
     [&now.to_be_bytes()[..], &address(peer), &[1], &address(ours)].concat()
 }
 
-/// An address as NETINFO has it: type, length, bytes.
+/// An address in the format of NETINFO: type, length, bytes.
 fn address(ip: IpAddr) -> Vec<u8> {
     match ip.to_canonical() {
         IpAddr::V4(ip) => [&[4, 4], &ip.octets()[..]].concat(),

@@ -1,8 +1,8 @@
-//! A link for a few cells a second: the coordinator's side, on tokio.
+//! The coordinator's end of a link, for a few cells a second, on tokio.
 //!
-//! [`ControlLink`] wraps an open [`Link`] into "send these cells" and "receive the next cell".
-//! Its buffers are bounded: at most one cell and two records are held however much the relay
-//! sends, because nothing is read while a whole cell waits to be received.
+//! [`ControlLink`] wraps an open [`Link`] to send cells and to receive one cell at a time. Its
+//! buffers are bounded: they hold at most one cell and two records, because nothing is read while a
+//! whole cell has not been received by the caller.
 //!
 //! For bulk traffic use the parts of [`Link`] directly.
 
@@ -23,7 +23,7 @@ use crate::link::record::{
 };
 use crate::link::{EXPORTER_LEN, Link};
 
-/// Most bytes [`ControlLink::send_cells`] takes at once.
+/// The largest number of bytes that [`ControlLink::send_cells`] accepts in one call.
 pub const MAX_SEND: usize = 64 * 1024;
 
 /// One received cell.
@@ -63,7 +63,7 @@ pub enum ControlError {
         /// The error.
         source: RecordError,
     },
-    /// The caller gave more bytes than one call takes.
+    /// The caller gave more than [`MAX_SEND`] bytes.
     #[error("{len} bytes are too many to send at once; {MAX_SEND} is the limit")]
     TooLong {
         /// The number of bytes.
@@ -71,7 +71,7 @@ pub enum ControlError {
     },
 }
 
-/// The facts about a link that are not needed here.
+/// Properties of the link that are only returned by [`ControlLink::into_link`].
 struct About {
     /// As in [`Link`].
     ed_identity: Option<Ed25519Identity>,
@@ -91,19 +91,19 @@ pub struct ControlLink {
     peer: SocketAddr,
     /// The link's TLS exporter.
     exporter: Zeroizing<[u8; EXPORTER_LEN]>,
-    /// Encrypts what is sent.
+    /// Encrypts sent records.
     sealer: Sealer,
-    /// Decrypts what is received.
+    /// Decrypts received records.
     opener: Opener,
-    /// Sealed records the socket has not taken yet.
+    /// Sealed records that the socket has not accepted yet.
     outgoing: Vec<u8>,
-    /// Received and not decrypted; grows up to [`CIPHERTEXT_BYTES`].
+    /// Received bytes that are not decrypted; at most [`CIPHERTEXT_BYTES`].
     ciphertext: Vec<u8>,
-    /// Decrypted and not yet received by the caller; less than a cell and a record.
+    /// Decrypted bytes that the caller has not received; less than a cell and a record.
     plain: Vec<u8>,
-    /// Whether the relay has announced that it sends nothing more.
+    /// Whether the relay has announced the end of its data.
     closed: bool,
-    /// What else is known of it.
+    /// The link's other properties.
     about: About,
 }
 
@@ -131,10 +131,10 @@ impl ControlLink {
         })
     }
 
-    /// Sends whole cells, given as they stand on the wire.
+    /// Sends whole cells, encoded for the link.
     ///
-    /// If the future is dropped, the cells have either not been taken at all, or they go out
-    /// before those of the next call; the link is not damaged.
+    /// If the future is dropped, either no cell is sent, or all are sent before those of the next
+    /// call; the link stays usable.
     ///
     /// # Errors
     /// [`ControlError::TooLong`] leaves the link usable; every other error ends it.
@@ -174,7 +174,7 @@ impl ControlLink {
         }
     }
 
-    /// Announces the end and closes the socket, waiting a second at most.
+    /// Announces the end and closes the socket; waits for at most a second.
     pub async fn close(mut self) {
         let farewell = async {
             self.flush().await?;
@@ -183,15 +183,15 @@ impl ControlLink {
             self.tcp.write_all(&alert).await.map_err(|source| self.io(source))?;
             self.tcp.shutdown().await.map_err(|source| self.io(source))
         };
-        // The socket is closed in any case; a peer that is gone already needs no farewell.
+        // The socket is closed in any case; if the peer has gone, no alert is needed.
         let _ = timeout(CLOSE_TIMEOUT, farewell).await;
     }
 
-    /// Gives the link back, with what has been received and not been asked for. Cells that the
-    /// socket has not taken are lost; [`send_cells`](Self::send_cells) leaves none.
+    /// Returns the link, with bytes that were received and not yet read. Cells that the socket has
+    /// not accepted are lost; [`send_cells`](Self::send_cells) leaves none.
     ///
     /// # Errors
-    /// [`ControlError::Io`] when tokio does not let go of the socket.
+    /// [`ControlError::Io`] when tokio does not release the socket.
     pub fn into_link(self) -> Result<Link, ControlError> {
         let Self { tcp, peer, exporter, sealer, opener, ciphertext, plain, about, .. } = self;
         let tcp = tcp.into_std().map_err(|source| ControlError::Io { peer, source })?;
@@ -211,7 +211,7 @@ impl ControlLink {
         })
     }
 
-    /// Secret known to the two ends of this TLS connection only.
+    /// A secret known only to the two ends of this TLS connection.
     #[must_use]
     pub fn exporter(&self) -> &[u8; EXPORTER_LEN] {
         &self.exporter
@@ -223,7 +223,7 @@ impl ControlLink {
         self.peer
     }
 
-    /// Takes the first whole cell out of the plaintext.
+    /// Takes the first cell out of the plaintext, if it is whole.
     fn next_cell(&mut self) -> Option<OwnedCell> {
         let cell = peek_cell(&self.plain)?;
         let owned =
@@ -233,7 +233,7 @@ impl ControlLink {
         Some(owned)
     }
 
-    /// Decrypts the next record if it is whole; returns whether it was.
+    /// Decrypts the next record if it is whole; returns whether it did.
     fn open_record(&mut self) -> Result<bool, ControlError> {
         let peer = self.peer;
         let opened = self.opener.open(&mut self.ciphertext);
@@ -253,7 +253,7 @@ impl ControlLink {
         Ok(true)
     }
 
-    /// Reads more ciphertext; loses nothing when dropped, because only the wait can be dropped.
+    /// Reads more ciphertext; cancel-safe.
     async fn fill(&mut self) -> Result<(), ControlError> {
         loop {
             self.tcp.readable().await.map_err(|source| self.io(source))?;
@@ -272,7 +272,7 @@ impl ControlLink {
         }
     }
 
-    /// Gives the socket what it has not taken yet; when dropped, what is left stays here.
+    /// Writes unsent bytes to the socket; cancel-safe: the rest stays here.
     async fn flush(&mut self) -> Result<(), ControlError> {
         while !self.outgoing.is_empty() {
             self.tcp.writable().await.map_err(|source| self.io(source))?;
@@ -303,7 +303,7 @@ impl std::fmt::Debug for ControlLink {
     }
 }
 
-/// Bytes of ciphertext held at most: one record of the greatest length, and the next one.
+/// Largest number of ciphertext bytes held: the longest record, and the next one.
 const CIPHERTEXT_BYTES: usize = 2 * MAX_WIRE;
-/// How long [`ControlLink::close`] waits for the socket to take its last bytes.
+/// How long [`ControlLink::close`] waits for the socket to accept its last bytes.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);

@@ -1,9 +1,9 @@
-//! Lets the handshake see the peer's cells up to NETINFO, and not one byte more.
+//! Lets tor-proto's handshake read the peer's cells up to NETINFO, and no byte after it.
 //!
-//! tor-proto reads as much as its stream gives it and keeps the surplus in a buffer nobody can
-//! get at. What comes after NETINFO belongs to the measurement, so the stream passes everything
-//! through a [`Gate`], which releases whole cells only and closes behind NETINFO. On the way it
-//! notes the link protocol and the identity the relay claims, for error messages.
+//! tor-proto reads as much as its stream has and keeps the rest in a private buffer. Bytes after
+//! NETINFO belong to the measurement. So the stream passes all plaintext through a [`Gate`], which
+//! releases only whole cells and closes after NETINFO. It also notes the link protocol and the
+//! identity that the relay claims, for error messages.
 
 use ff_proto::cell::{CMD_CERTS, CMD_NETINFO, CMD_VERSIONS, peek_cell};
 use tor_llcrypto::pk::ed25519::Ed25519Identity;
@@ -11,15 +11,15 @@ use tor_llcrypto::pk::ed25519::Ed25519Identity;
 /// The plaintext of a link during its handshake.
 #[derive(Debug, Default)]
 pub(super) struct Gate {
-    /// Everything received and not yet handed out.
+    /// Received bytes that the handshake has not read.
     plain: Vec<u8>,
-    /// How many bytes at the front of `plain` are whole cells up to NETINFO.
+    /// The number of bytes at the front of `plain` that are whole cells up to NETINFO.
     released: usize,
-    /// The next cell awaited.
+    /// The cell expected next.
     state: State,
     /// Bytes received so far.
     total: usize,
-    /// Highest link protocol that both sides know.
+    /// The highest link protocol that both sides support.
     link_protocol: Option<u16>,
     /// The content of the CERTS cell, unverified.
     claimed: Option<Claimed>,
@@ -31,20 +31,20 @@ enum State {
     /// The VERSIONS cell, the only one with a circuit id of two bytes.
     #[default]
     Versions,
-    /// Any cell up to NETINFO.
+    /// Any cell until NETINFO.
     Handshake,
-    /// Nothing: NETINFO has passed.
+    /// None: NETINFO has passed.
     Closed,
 }
 
-/// The identity in a CERTS cell; `None` when it holds no readable Ed25519 identity.
+/// The identity in a CERTS cell; `None` if it has no readable Ed25519 identity.
 pub(super) type Claimed = Option<Ed25519Identity>;
 
 impl Gate {
     /// Takes plaintext from the TLS connection.
     ///
     /// # Errors
-    /// A text that says why this is not the start of a Tor link.
+    /// A text with the reason why this is not the start of a Tor link.
     pub(super) fn push(&mut self, bytes: &[u8]) -> Result<(), &'static str> {
         self.plain.extend_from_slice(bytes);
         self.total += bytes.len();
@@ -64,12 +64,12 @@ impl Gate {
         len
     }
 
-    /// Whether the peer has begun to speak Tor's link protocol.
+    /// Whether the peer has sent a VERSIONS cell.
     pub(super) fn is_tor(&self) -> bool {
         self.state != State::Versions
     }
 
-    /// Highest link protocol that both sides know.
+    /// The highest link protocol that both sides support.
     pub(super) fn link_protocol(&self) -> Option<u16> {
         self.link_protocol
     }
@@ -79,7 +79,7 @@ impl Gate {
         self.claimed
     }
 
-    /// Whether NETINFO has come.
+    /// Whether NETINFO has passed.
     pub(super) fn is_closed(&self) -> bool {
         self.state == State::Closed
     }
@@ -89,7 +89,7 @@ impl Gate {
         self.plain.split_off(self.released)
     }
 
-    /// Releases the next cell if it is whole; returns whether to try once more.
+    /// Releases the next cell if it is whole; returns whether to try again.
     fn step(&mut self) -> Result<bool, &'static str> {
         let ahead = &self.plain[self.released..];
         match self.state {
@@ -124,13 +124,13 @@ fn versions_body(cell: &[u8]) -> Option<&[u8]> {
     rest.get(..usize::from(u16::from_be_bytes([hi, lo])))
 }
 
-/// The highest link protocol in a VERSIONS body that tor-proto also speaks.
+/// The highest link protocol in a VERSIONS body that tor-proto also supports.
 fn best_protocol(body: &[u8]) -> Option<u16> {
     let offered = body.chunks_exact(2).map(|pair| u16::from_be_bytes([pair[0], pair[1]]));
     offered.filter(|version| LINK_PROTOCOLS.contains(version)).max()
 }
 
-/// Reads the Ed25519 identity out of a CERTS body, without verifying anything.
+/// Reads the Ed25519 identity from a CERTS body, without verifying anything.
 ///
 /// tor-spec, "CERTS cells": `n [1]`, then n times `type [1] length [2] certificate`.
 fn claimed_identity(body: &[u8]) -> Claimed {
@@ -148,11 +148,11 @@ fn claimed_identity(body: &[u8]) -> Claimed {
     None
 }
 
-/// Most bytes a relay may send before its NETINFO cell has passed.
+/// The largest number of bytes that a relay may send before its NETINFO cell has passed.
 ///
-/// A real handshake takes about 3 KB; one cell takes 65,542 bytes at most.
+/// A real handshake takes about 3 KB; one cell takes at most 65,542 bytes.
 const MAX_HANDSHAKE_BYTES: usize = 128 * 1024;
-/// Bytes in front of the body of a VERSIONS cell.
+/// Length of a VERSIONS cell before its body, in bytes.
 const VERSIONS_HEADER_LEN: usize = 5;
 /// The link protocols tor-proto offers.
 pub(super) const LINK_PROTOCOLS: [u16; 2] = [4, 5];

@@ -1,12 +1,12 @@
-//! Opens a link: TCP, TLS, Tor's link handshake, and the relay's identity checked.
+//! Opens a link: TCP, TLS, Tor's link handshake, and a check of the relay's identity.
 //!
-//! tor-proto's client handshake does the Tor part over a stream lent to it. When it has finished,
-//! its channel and reactor are dropped without ever running and the stream is taken back. What
-//! remains is the socket and the traffic keys, in a [`Link`].
+//! tor-proto's client handshake does the Tor part over a stream lent to it. Then its channel and
+//! reactor are dropped without having run, and the stream is taken back. The socket and the traffic
+//! keys remain, as a [`Link`].
 //!
-//! A man in the middle fails here: the peer must hold the key of its TLS certificate (checked by
-//! rustls), and the expected identity must have signed a certificate of that very TLS
-//! certificate (checked by tor-proto against the CERTS cell).
+//! A man in the middle fails: the peer must have the key of its TLS certificate (checked by
+//! rustls), and the expected identity must have signed a certificate of exactly this TLS
+//! certificate (checked by tor-proto with the CERTS cell).
 
 use std::io;
 use std::net::SocketAddr;
@@ -36,12 +36,12 @@ pub struct TargetAddr {
     pub ed_identity: Ed25519Identity,
 }
 
-/// How to open links.
+/// Options for opening links.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LinkOptions {
-    /// How long the TCP connection may take.
+    /// Time limit of the TCP connection.
     pub connect_timeout: Duration,
-    /// How long TLS and the Tor handshake may take together.
+    /// Time limit of TLS and the Tor handshake together.
     pub handshake_timeout: Duration,
     /// Bytes of the socket's send buffer; the kernel's choice when `None`.
     pub sndbuf: Option<u32>,
@@ -63,8 +63,8 @@ impl Default for LinkOptions {
 /// Opens a link to `target`; runs on tokio.
 ///
 /// # Errors
-/// A [`LinkError`] that names the peer and says what to do about it. Dropping the future closes
-/// the connection.
+/// A [`LinkError`] that names the peer and suggests a check. Dropping the future closes the
+/// connection.
 pub async fn open(target: &TargetAddr, opts: &LinkOptions) -> Result<Link, LinkError> {
     let peer = target.addr;
     let tcp = connect(peer, opts).await?;
@@ -94,7 +94,7 @@ pub async fn open(target: &TargetAddr, opts: &LinkOptions) -> Result<Link, LinkE
 async fn connect(peer: SocketAddr, opts: &LinkOptions) -> Result<TcpStream, LinkError> {
     let connecting = async {
         let socket = if peer.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
-        // The buffers' sizes must be known before the handshake, which agrees on window scaling.
+        // The buffers' sizes must be set before the handshake, which negotiates window scaling.
         opts.sndbuf.map_or(Ok(()), |bytes| socket.set_send_buffer_size(bytes))?;
         opts.rcvbuf.map_or(Ok(()), |bytes| socket.set_recv_buffer_size(bytes))?;
         let tcp = socket.connect(peer).await?;
@@ -116,9 +116,9 @@ async fn connect(peer: SocketAddr, opts: &LinkOptions) -> Result<TcpStream, Link
     }
 }
 
-/// Where the Tor handshake failed.
+/// The step at which the Tor handshake failed.
 enum TorFailure {
-    /// Before the relay's certificates were looked at.
+    /// Before the relay's certificates were checked.
     Handshake(tor_proto::Error),
     /// The certificates are not those of the expected relay on this TLS connection.
     Verify(tor_proto::Error),
@@ -126,9 +126,9 @@ enum TorFailure {
     Setup(String),
 }
 
-/// Does Tor's link handshake and checks who the peer is; returns its RSA identity.
+/// Does Tor's link handshake and checks the peer's identity; returns its RSA identity.
 ///
-/// When it returns, tor-proto's handles on `lent` are gone.
+/// When it returns, tor-proto has dropped its handles on `lent`.
 async fn tor_handshake(
     target: &TargetAddr,
     lent: &Lent,
@@ -153,18 +153,18 @@ async fn tor_handshake(
     Ok(channel.target().rsa_identity().copied())
 }
 
-/// A tor-rtcompat runtime, which tor-proto asks for but hardly uses.
+/// A tor-rtcompat runtime, which tor-proto needs but hardly uses.
 fn runtime() -> io::Result<TokioRustlsRuntime> {
-    /// Its TLS provider panics when rustls cannot tell which cryptography to use.
+    /// Its TLS provider panics if rustls has no default cryptography.
     static PROVIDER: Once = Once::new();
     PROVIDER.call_once(|| {
-        // An error means that the program has made its choice already.
+        // An error means that the program has chosen one already.
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     });
     TokioRustlsRuntime::current()
 }
 
-/// Finds the error that says most about a failed Tor handshake.
+/// The most specific error of a failed Tor handshake.
 fn explain(stream: TlsStream, target: &TargetAddr, failure: TorFailure) -> LinkError {
     let peer = target.addr;
     match (stream.fault, failure) {
@@ -191,7 +191,7 @@ fn explain(stream: TlsStream, target: &TargetAddr, failure: TorFailure) -> LinkE
     }
 }
 
-/// Takes everything out of the stream that a link needs, the peer's identities apart.
+/// Takes all parts of a link out of the stream, except the peer's identities.
 pub(super) fn into_link(stream: TlsStream, peer: SocketAddr) -> Result<Link, LinkError> {
     let TlsStream { tcp, tls, gate, ciphertext, .. } = stream;
     let mut exporter = Zeroizing::new([0; EXPORTER_LEN]);
@@ -230,18 +230,18 @@ mod tests {
     use crate::link::control::ControlLink;
     use crate::link::tls::tests::server_config;
 
-    /// How many cells the server sends right after its NETINFO.
+    /// The number of cells that the server sends right after its NETINFO.
     const EARLY: u32 = 60;
 
-    /// VERSIONS and NETINFO, as far as the stream looks at them.
+    /// VERSIONS and NETINFO, as far as the stream reads them.
     fn relay_handshake() -> Vec<u8> {
         let mut bytes = vec![0, 0, 7, 0, 2, 0, 5];
         bytes.extend(fixed_cell(0, 8, &[]).expect("short body"));
         bytes
     }
 
-    /// Sends the handshake and [`EARLY`] cells with it, in records that end within cells; then
-    /// reports the exporter, and echoes.
+    /// Sends the handshake and [`EARLY`] cells, in records that end within cells; then sends the
+    /// exporter to the test, and echoes.
     fn eager_server(listener: &TcpListener, exporter: &mpsc::Sender<[u8; EXPORTER_LEN]>) {
         let (mut tcp, _) = listener.accept().expect("accept");
         let config = server_config(&rustls::crypto::aws_lc_rs::default_provider().cipher_suites);
@@ -275,7 +275,7 @@ mod tests {
         let tcp = connect(addr, &LinkOptions::default()).await.expect("TCP");
         let mut stream = TlsStream::client(tcp, addr).expect("TLS settings");
         stream.handshake().await.expect("TLS");
-        // Wait until more than the handshake can have arrived.
+        // Wait until more bytes than the handshake can have arrived.
         let exporter = exporter.recv().expect("exporter");
         let mut lent = Lent::new(stream);
         let mut seen = vec![0; relay_handshake().len()];

@@ -1,6 +1,6 @@
-//! An identity under which links are accepted, as a relay has one.
+//! An identity for accepting links, like a relay's.
 //!
-//! It lives in memory and is a new one at each start; no directory knows it. The certificates are
+//! It is kept in memory only and is new at each start; it is in no directory. The certificates are
 //! those of tor-spec's CERTS cell:
 //!
 //! ```text
@@ -25,8 +25,8 @@ use tor_llcrypto::rng::CautiousRng;
 
 use crate::link::server_config;
 
-/// How long the certificates are valid: less than 30 days from yesterday's midnight, which is what
-/// that of TLS has.
+/// Validity of the certificates: less than that of the TLS certificate, which is valid for 30 days
+/// from yesterday's midnight.
 const LIFETIME: Duration = Duration::from_secs(28 * 24 * 3600);
 
 /// Why an identity cannot be made.
@@ -38,13 +38,13 @@ pub enum IdentityError {
     /// One of Tor's own certificates could not be made.
     #[error("cannot make a certificate of an identity")]
     Certificate(#[from] CertEncodeError),
-    /// They are too long.
+    /// The CERTS cell would be too long.
     #[error("cannot make the CERTS cell")]
     Cell(#[from] DecodeError),
     /// An X.509 certificate could not be made.
     #[error("cannot make an X.509 certificate of an identity")]
     X509(#[from] X509CertError),
-    /// rustls does not take them.
+    /// rustls refuses the key or the certificate.
     #[error("cannot set up TLS")]
     Tls(#[from] rustls::Error),
 }
@@ -52,7 +52,7 @@ pub enum IdentityError {
 /// The identity of a host that accepts links.
 #[derive(Clone)]
 pub struct LinkIdentity {
-    /// The settings of TLS, with its certificate.
+    /// The TLS configuration with the certificate.
     pub(super) tls: Arc<ServerConfig>,
     /// The CERTS cell.
     pub(super) certs: Vec<u8>,
@@ -62,10 +62,10 @@ pub struct LinkIdentity {
 }
 
 impl LinkIdentity {
-    /// Makes a new one; takes some tenths of a second, for the RSA keys.
+    /// Makes a new identity; takes some tenths of a second, for the RSA keys.
     ///
     /// # Errors
-    /// [`IdentityError`], which depends on nothing outside of this program.
+    /// [`IdentityError`], which depends only on this program.
     pub fn generate() -> Result<Self, IdentityError> {
         let rng = &mut CautiousRng;
         let (now, hostname) = (SystemTime::now(), "www.example.com");
@@ -117,7 +117,7 @@ impl fmt::Debug for LinkIdentity {
     }
 }
 
-/// A certificate of a key, signed with another one.
+/// A certificate of a key, signed with another key.
 fn certify(
     kind: CertType,
     key: CertifiedKey,
@@ -132,7 +132,7 @@ fn certify(
         .encode_and_sign(signer)
 }
 
-/// The CERTS cell: how many, then type, length and bytes of each.
+/// The CERTS cell: the number of certificates, then type, length and bytes of each.
 fn certs_cell(certs: &[(CertType, &[u8]); 4]) -> Result<Vec<u8>, DecodeError> {
     let mut body = vec![4];
     for (kind, cert) in certs {

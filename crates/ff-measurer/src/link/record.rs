@@ -1,11 +1,11 @@
 //! The TLS 1.3 record layer for bulk traffic: encrypts and decrypts records in place.
 //!
-//! rustls does the handshake; after it the traffic keys are taken out and used here, because a
-//! measurement moves gigabytes per second and each copy costs. [`Sealer`] and [`Opener`] work
-//! inside the caller's buffer, allocate nothing and hold no data between calls.
+//! rustls does the handshake; then the traffic keys are taken out and used here, because a
+//! measurement moves gigabytes per second and each copy is expensive. [`Sealer`] and [`Opener`]
+//! work in the caller's buffer, allocate nothing and keep no data between calls.
 //!
-//! Bytes handed to [`Opener`] come from a relay that may be hostile: every length is checked, and
-//! an error is final (the link must be dropped, and the buffer's content is undefined).
+//! The bytes for [`Opener`] come from a relay that may be hostile: every length is checked, and an
+//! error is final (the link must be dropped, and the buffer's content is undefined).
 //!
 //! Limits: keys are never updated. A peer that sends a KeyUpdate is refused with a clear error,
 //! and [`Sealer`] stops at the cipher suite's confidentiality limit, where one would be due. That
@@ -26,9 +26,9 @@ pub const HEADER: usize = 5;
 pub const TAG: usize = 16;
 /// Bytes a record takes on the wire beyond its plaintext: header, content type and tag.
 pub const RECORD_OVERHEAD: usize = HEADER + 1 + TAG;
-/// Most bytes of plaintext in one record (RFC 8446 §5.1).
+/// The largest number of plaintext bytes in a record (RFC 8446 §5.1).
 pub const MAX_PLAINTEXT: usize = 1 << 14;
-/// Most bytes a record takes on the wire: a header and the longest ciphertext (RFC 8446 §5.2).
+/// Length of the longest record on the wire: a header and the longest ciphertext (RFC 8446 §5.2).
 pub const MAX_WIRE: usize = HEADER + MAX_CIPHERTEXT;
 
 /// A cipher suite of TLS 1.3, by its AEAD.
@@ -76,7 +76,7 @@ impl fmt::Display for Suite {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RecordError {
-    /// The buffer given to [`Sealer::seal`] cannot be a record.
+    /// The buffer given to [`Sealer::seal`] has no valid length for a record.
     #[error("a buffer of {len} bytes does not hold a record: {RECORD_OVERHEAD} to {} are needed",
             MAX_PLAINTEXT + RECORD_OVERHEAD)]
     Layout {
@@ -95,29 +95,28 @@ pub enum RecordError {
     /// The length field is out of bounds.
     #[error("the peer sent a TLS record whose length, {len}, is out of bounds")]
     Length {
-        /// The length of the field, or of the decrypted content.
+        /// The value of the field, or the length of the decrypted content.
         len: usize,
     },
-    /// The integrity check failed: the bytes were changed on the way, or the keys differ.
+    /// Authentication failed: the bytes were changed on the way, or the keys differ.
     #[error("a TLS record failed its integrity check; it was changed on the way")]
     Forged,
-    /// The record holds nothing but padding, not even a content type.
+    /// The record has only padding and no content type.
     #[error("the peer sent a TLS record of padding only")]
     OnlyPadding,
     /// The peer ended the link with an alert other than close_notify.
     #[error("the peer ended the link with the TLS alert {:?}", AlertDescription::from(*.0))]
     Alert(u8),
-    /// The peer wants new keys, which FlashFlow never does within one measurement.
+    /// The peer requests new keys, which FlashFlow never does within a measurement.
     #[error("the peer sent a TLS KeyUpdate, which FlashFlow links do not support; open a new link")]
     KeyUpdate,
-    /// A handshake message that has no place after the handshake, or is cut in pieces.
+    /// A handshake message that is not allowed after the handshake, or is fragmented.
     #[error("the peer sent an unexpected TLS handshake message of type {0}")]
     Handshake(u8),
-    /// A record whose inner content type or shape is not allowed here.
+    /// A record whose inner content type or form is not allowed here.
     #[error("the peer sent an unexpected TLS record of inner type {0}")]
     ContentType(u8),
-    /// Record after record with little or no data: only a peer that wants to waste our time does
-    /// that.
+    /// Many records with little or no data: only a hostile peer sends them.
     #[error("the peer sent many TLS records with less than {LEAST_MEAN} bytes of data in the mean")]
     TooSmall,
 }
@@ -135,29 +134,28 @@ pub fn pair(secrets: &ExtractedSecrets) -> Result<(Sealer, Opener, Suite), Recor
 
 /// Encrypts outgoing records.
 pub struct Sealer {
-    /// Key and counter.
     direction: Direction,
-    /// Value of the counter at which the key is used up.
+    /// The value of the counter at which the key must not be used any more.
     limit: u64,
 }
 
 impl Sealer {
     /// Seals one record of application data in place.
     ///
-    /// `record` is laid out as `[5 header][plaintext][1 content type][16 tag]`; the caller fills
-    /// in the plaintext only. Afterwards the whole of `record` is what goes on the wire.
+    /// `record` is laid out as `[5 header][plaintext][1 content type][16 tag]`; the caller fills in
+    /// only the plaintext. Afterwards all of `record` must be sent.
     ///
     /// # Errors
-    /// [`RecordError::Layout`] when the length is impossible, [`RecordError::KeyExhausted`] when
-    /// the key may not be used again. The record must not be sent then.
+    /// [`RecordError::Layout`] when the length is not valid, [`RecordError::KeyExhausted`] when the
+    /// key must not be used any more. The record must not be sent then.
     pub fn seal(&mut self, record: &mut [u8]) -> Result<(), RecordError> {
         self.seal_as(CONTENT_DATA, record)
     }
 
-    /// Seals the alert that announces the end of what we send.
+    /// Seals the alert that announces the end of our data.
     ///
     /// # Errors
-    /// [`RecordError::KeyExhausted`], as for [`seal`](Self::seal).
+    /// [`RecordError::KeyExhausted`], as in [`seal`](Self::seal).
     pub fn close_notify(&mut self) -> Result<[u8; 2 + RECORD_OVERHEAD], RecordError> {
         let mut record = [0; 2 + RECORD_OVERHEAD];
         record[HEADER] = ALERT_WARNING;
@@ -166,7 +164,7 @@ impl Sealer {
         Ok(record)
     }
 
-    /// How many more records the key may seal.
+    /// The number of records that the key may still seal.
     #[must_use]
     pub fn records_left(&self) -> u64 {
         self.limit.saturating_sub(self.direction.seq)
@@ -208,36 +206,35 @@ impl fmt::Debug for Sealer {
     }
 }
 
-/// What [`Opener::open`] found at the front of a buffer.
+/// The result of [`Opener::open`] for the front of a buffer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Opened {
     /// The record is not complete yet.
     Incomplete {
-        /// How many bytes the buffer must hold at least before it is worth trying again.
+        /// The least length of the buffer with which to try again.
         need_total_bytes: usize,
     },
     /// Application data.
     Data {
-        /// Where the plaintext now stands in the buffer; may be empty.
+        /// The position of the plaintext in the buffer; may be empty.
         plaintext: Range<usize>,
-        /// Bytes the record took.
+        /// The record's length on the wire.
         wire_len: usize,
     },
-    /// A record without meaning for us (session tickets).
+    /// A record that is ignored (session tickets).
     Ignored {
-        /// Bytes the record took.
+        /// The record's length on the wire.
         wire_len: usize,
     },
-    /// The peer announced that it sends nothing more.
+    /// The peer announced the end of its data.
     Closed,
 }
 
 /// Decrypts incoming records.
 pub struct Opener {
-    /// Key and counter.
     direction: Direction,
-    /// Bytes by which records may yet be smaller than [`LEAST_MEAN`]; what larger ones have more is
-    /// added, up to [`SMALL_BYTES`].
+    /// The number of bytes by which records may still be smaller than [`LEAST_MEAN`]; larger
+    /// records add to it, up to [`SMALL_BYTES`].
     small_left: usize,
 }
 
@@ -273,8 +270,8 @@ impl Opener {
         }
     }
 
-    /// Refuses a peer whose records have next to no data: each costs as much as a cell, so that a
-    /// relay could keep a measurer busy until that is at its limit.
+    /// Refuses a peer whose records have almost no data. Each costs as much as a cell, so a relay
+    /// could use them to overload a measurer.
     fn count_small(&mut self, content_type: u8, content: &[u8]) -> Result<(), RecordError> {
         let data_len = if content_type == CONTENT_DATA { content.len() } else { 0 };
         let left = (self.small_left + data_len).checked_sub(LEAST_MEAN);
@@ -293,14 +290,14 @@ impl fmt::Debug for Opener {
 struct Direction {
     /// The AEAD key.
     key: LessSafeKey,
-    /// The vector that the counter is combined with to give the nonce (RFC 8446 §5.3).
+    /// The vector that is combined with the counter to make the nonce (RFC 8446 §5.3).
     iv: Zeroizing<[u8; aead::NONCE_LEN]>,
     /// Number of the next record.
     seq: u64,
 }
 
 impl Direction {
-    /// Takes over a direction whose next record has the number `seq`.
+    /// The state of a direction whose next record has the number `seq`.
     fn new(seq: u64, secrets: &ConnectionTrafficSecrets) -> Result<(Self, Suite), RecordError> {
         let (suite, key, iv) = match secrets {
             ConnectionTrafficSecrets::Aes128Gcm { key, iv } => (Suite::Aes128Gcm, key, iv),
@@ -316,7 +313,7 @@ impl Direction {
         Ok((Self { key: LessSafeKey::new(key), iv, seq }, suite))
     }
 
-    /// The nonce of the next record: the counter, big-endian, XORed into the end of the IV.
+    /// The nonce of the next record: the counter, big-endian, XORed to the end of the IV.
     fn nonce(&self) -> Nonce {
         let mut nonce = *self.iv;
         for (byte, seq) in nonce[4..].iter_mut().zip(self.seq.to_be_bytes()) {
@@ -326,10 +323,10 @@ impl Direction {
     }
 }
 
-/// Checks a header and returns how many bytes follow it.
+/// Checks a header and returns the length of the rest of the record.
 ///
-/// A plaintext change_cipher_spec is refused too: RFC 8446 §5 allows the dummy one before the
-/// peer's Finished only, and this layer begins after it.
+/// A plaintext change_cipher_spec is refused too: RFC 8446 §5 allows it only before the peer's
+/// Finished, and this layer begins after that.
 fn body_len(header: [u8; HEADER]) -> Result<usize, RecordError> {
     let [content_type, _, _, hi, lo] = header;
     if content_type != CONTENT_DATA {
@@ -354,7 +351,7 @@ fn split_inner(inner: &[u8]) -> Result<(u8, &[u8]), RecordError> {
     Ok((inner[end], &inner[..end]))
 }
 
-/// Accepts a record of whole NewSessionTicket messages and nothing else.
+/// Accepts only a record of whole NewSessionTicket messages.
 fn only_tickets(mut content: &[u8]) -> Result<(), RecordError> {
     if content.is_empty() {
         return Err(RecordError::ContentType(CONTENT_HANDSHAKE));
@@ -368,11 +365,11 @@ fn only_tickets(mut content: &[u8]) -> Result<(), RecordError> {
         }
         content = rest.get(len..).ok_or(RecordError::Handshake(kind))?;
     }
-    // Fewer than four bytes left: a message in pieces, which no peer of ours sends.
+    // Fewer than four bytes are left: a fragmented message, which no valid peer sends.
     content.first().map_or(Ok(()), |&kind| Err(RecordError::Handshake(kind)))
 }
 
-/// Tells the orderly end from every other alert.
+/// Accepts close_notify and refuses all other alerts.
 fn alert(content: &[u8]) -> Result<Opened, RecordError> {
     match *content {
         [_, ALERT_CLOSE_NOTIFY] => Ok(Opened::Closed),
@@ -383,12 +380,12 @@ fn alert(content: &[u8]) -> Result<Opened, RecordError> {
 
 /// RFC 8446 §5.2: longest encrypted part of a record.
 const MAX_CIPHERTEXT: usize = MAX_PLAINTEXT + 256;
-/// The fewest bytes of data that a peer's records may have in the mean. Relays write cells, of 514.
+/// The least mean number of data bytes in a peer's records. Relays write cells of 514 bytes.
 const LEAST_MEAN: usize = 64;
-/// So far records may fall short of that: 32 without data in a row. Servers send two session
-/// tickets.
+/// The number of bytes by which records may be smaller in total: 32 records without data. Servers
+/// send two session tickets.
 const SMALL_BYTES: usize = 32 * LEAST_MEAN;
-/// Content type of application data, and of every encrypted record on the outside.
+/// Content type of application data, and outer type of every encrypted record.
 const CONTENT_DATA: u8 = 23;
 /// Content type of handshake messages.
 const CONTENT_HANDSHAKE: u8 = 22;
@@ -415,7 +412,7 @@ mod tests {
     use super::*;
     use crate::link::tls::{client_config, tests::server_config};
 
-    /// Moves everything one side has to send to the other.
+    /// Moves all bytes that one side has to send to the other.
     fn transfer<A, B>(
         from: &mut rustls::ConnectionCommon<A>,
         to: &mut rustls::ConnectionCommon<B>,
@@ -431,8 +428,8 @@ mod tests {
         }
     }
 
-    /// A server with a finished handshake, and our record layer as its client. The server's
-    /// session tickets are still to be sent.
+    /// A server with a finished handshake, and our record layer as its client. The server has not
+    /// sent its session tickets yet.
     fn connected(suite: SupportedCipherSuite) -> (ServerConnection, Sealer, Opener, Suite) {
         let config = client_config().expect("client config");
         let name = std::net::IpAddr::from([127, 0, 0, 1]).into();
@@ -451,7 +448,7 @@ mod tests {
         (server, sealer, opener, suite)
     }
 
-    /// A pair of record layers that talk to each other.
+    /// A pair of record layers with the same keys.
     fn looped() -> (Sealer, Opener) {
         let secrets = || ConnectionTrafficSecrets::Chacha20Poly1305 {
             key: AeadKey::from([7; 32]),
@@ -652,7 +649,7 @@ mod tests {
                 .position(|opened| opened == Err(RecordError::TooSmall));
             assert_eq!(refused, expected, "records of {len} bytes");
         }
-        // A cell makes up for a few.
+        // A cell makes up for a few empty records.
         let (mut sealer, mut opener) = looped();
         for round in 0..1000 {
             let len = if round % 8 == 0 { 514 } else { 1 };

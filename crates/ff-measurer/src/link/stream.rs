@@ -1,9 +1,9 @@
-//! The stream a link is opened over: TCP and rustls, lent to tor-proto and taken back.
+//! The stream for opening a link: TCP and rustls, lent to tor-proto and taken back.
 //!
-//! [`TlsStream`] reads ciphertext into a buffer of its own and feeds rustls one whole record at a
-//! time, so that when the link is open every byte received is either plaintext in the
-//! [`Gate`] or ciphertext here, and none is stuck inside rustls. [`Lent`] is the handle that
-//! tor-proto owns; when tor-proto is done, [`Lent::take_back`] gets the stream back.
+//! [`TlsStream`] reads ciphertext into its own buffer and gives rustls one whole record at a time.
+//! So when the link is open, every received byte is either plaintext in the [`Gate`] or ciphertext
+//! here, and none is left inside rustls. [`Lent`] is the handle that tor-proto owns; afterwards
+//! [`Lent::take_back`] returns the stream.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::SocketAddr;
@@ -20,7 +20,7 @@ use crate::link::gate::Gate;
 use crate::link::record::{HEADER, MAX_WIRE};
 use crate::link::{LinkError, Stage, tls};
 
-/// What went wrong on the stream, without the address.
+/// Why the stream failed, without the address.
 ///
 /// tor-proto turns every I/O error into its own kind, so the stream keeps the cause here.
 #[derive(Debug)]
@@ -29,7 +29,7 @@ pub(super) enum Fault {
     NotTls(String),
     /// The TLS handshake failed for another reason.
     Tls(rustls::Error),
-    /// TLS works, but what comes over it is not a Tor link.
+    /// TLS works, but the plaintext is not a Tor link.
     NotTor(&'static str),
     /// The peer closed the connection.
     Closed,
@@ -38,7 +38,7 @@ pub(super) enum Fault {
 }
 
 impl Fault {
-    /// The error to report for this fault.
+    /// The error of the link for this fault.
     pub(super) fn into_error(self, peer: SocketAddr, stage: Stage) -> LinkError {
         match self {
             Self::NotTls(detail) => LinkError::NotTls { peer, detail },
@@ -79,11 +79,12 @@ pub(super) struct TlsStream {
     /// The socket.
     pub(super) tcp: TcpStream,
     pub(super) tls: Connection,
-    /// Decrypted bytes on their way to tor-proto.
+    /// Decrypted bytes for tor-proto.
     pub(super) gate: Gate,
-    /// Ciphertext not yet given to rustls. Short-lived: a read rarely brings more than a flight.
+    /// Ciphertext not yet given to rustls. Usually short: a read rarely has more than one flight of
+    /// the handshake.
     pub(super) ciphertext: Vec<u8>,
-    /// Why the stream failed, once it has.
+    /// Why the stream has failed, if it has.
     pub(super) fault: Option<Fault>,
 }
 
@@ -94,7 +95,7 @@ impl TlsStream {
         Ok(Self::new(tcp, tls.into()))
     }
 
-    /// Waits for TLS on an accepted socket.
+    /// Prepares TLS on an accepted socket.
     pub(super) fn server(tcp: TcpStream, config: Arc<ServerConfig>) -> Result<Self, rustls::Error> {
         Ok(Self::new(tcp, ServerConnection::new(config)?.into()))
     }
@@ -120,7 +121,7 @@ impl TlsStream {
         }
     }
 
-    /// Receives until it is so.
+    /// Receives until the gate fulfils this condition.
     pub(super) async fn until(&mut self, is_so: impl Fn(&Gate) -> bool) -> Result<(), Fault> {
         while !is_so(&self.gate) {
             std::future::poll_fn(|cx| self.poll_record(cx)).await?;
@@ -128,13 +129,13 @@ impl TlsStream {
         Ok(())
     }
 
-    /// Sends bytes of the handshake, for which rustls has room.
+    /// Sends bytes of the handshake, which fit into rustls's buffer.
     pub(super) async fn send(&mut self, plain: &[u8]) -> Result<(), Fault> {
         self.tls.writer().write_all(plain)?;
         std::future::poll_fn(|cx| self.poll_send(cx)).await
     }
 
-    /// Hands released plaintext to the reader.
+    /// Gives released plaintext to the reader.
     fn poll_take(&mut self, cx: &mut Context<'_>, out: &mut [u8]) -> Poll<Result<usize, Fault>> {
         loop {
             let len = self.gate.take(out);
@@ -151,7 +152,7 @@ impl TlsStream {
             if let Some(len) = whole_record(&self.ciphertext)? {
                 let processed = self.process(len);
                 if processed.is_err() {
-                    // Best effort: tells the peer, by an alert, why it is being left.
+                    // Best effort: sends the peer an alert with the reason.
                     let _ = self.poll_send(cx);
                 }
                 return Poll::Ready(processed);
@@ -175,11 +176,11 @@ impl TlsStream {
         Poll::Ready(Ok(()))
     }
 
-    /// Gives rustls the record of `len` bytes at the front of the ciphertext.
+    /// Gives rustls the first record of the ciphertext, of `len` bytes.
     fn process(&mut self, len: usize) -> Result<(), Fault> {
         let mut record = &self.ciphertext[..len];
         while !record.is_empty() {
-            // rustls has room for a whole record, so this ends.
+            // rustls has room for a whole record, so the loop ends.
             if self.tls.read_tls(&mut record)? == 0 {
                 return Err(Fault::Closed);
             }
@@ -192,7 +193,7 @@ impl TlsStream {
         if state.peer_has_closed() { Err(Fault::Closed) } else { Ok(()) }
     }
 
-    /// Sends everything rustls wants to send.
+    /// Sends all bytes that rustls has to send.
     fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
         while self.tls.wants_write() {
             let mut socket = Socket { tcp: &mut self.tcp, cx };
@@ -206,7 +207,7 @@ impl TlsStream {
         Poll::Ready(Ok(()))
     }
 
-    /// Encrypts `plain`, as far as rustls has room, and sends what the socket takes.
+    /// Encrypts `plain`, as far as rustls has room, and sends what the socket accepts.
     fn poll_put(&mut self, cx: &mut Context<'_>, plain: &[u8]) -> Poll<Result<usize, Fault>> {
         let mut len = self.tls.writer().write(plain)?;
         if len == 0 && !plain.is_empty() {
@@ -215,13 +216,13 @@ impl TlsStream {
         }
         match self.poll_send(cx) {
             Poll::Ready(Err(fault)) => Poll::Ready(Err(fault)),
-            // What the socket does not take now is sent by the flush.
+            // The flush sends the bytes that the socket does not accept now.
             _ => Poll::Ready(Ok(len)),
         }
     }
 }
 
-/// Length of the whole record at the front of `bytes`, if it is whole.
+/// Length of the record at the front of `bytes`, if it is whole.
 fn whole_record(bytes: &[u8]) -> Result<Option<usize>, Fault> {
     if let Some(&kind) = bytes.first()
         && !RECORD_TYPES.contains(&kind)
@@ -237,11 +238,11 @@ fn whole_record(bytes: &[u8]) -> Result<Option<usize>, Fault> {
     Ok((bytes.len() >= len).then_some(len))
 }
 
-/// Lets rustls write to the socket without waiting.
+/// Lets rustls write to the socket without blocking.
 struct Socket<'a, 'cx> {
     /// The socket.
     tcp: &'a mut TcpStream,
-    /// The task to wake when the socket takes bytes again.
+    /// The task to wake when the socket is writable again.
     cx: &'a mut Context<'cx>,
 }
 
@@ -258,7 +259,7 @@ impl io::Write for Socket<'_, '_> {
     }
 }
 
-/// A handle on a [`TlsStream`] that can be given away and still be used to get the stream back.
+/// A handle on a [`TlsStream`] that can be given to tor-proto while another gets the stream back.
 #[derive(Clone)]
 pub(super) struct Lent(Arc<Mutex<Option<TlsStream>>>);
 
@@ -268,18 +269,18 @@ impl Lent {
         Self(Arc::new(Mutex::new(Some(stream))))
     }
 
-    /// Takes the stream back; every other handle fails from now on.
+    /// Takes the stream back; all other handles fail from now on.
     pub(super) fn take_back(&self) -> Option<TlsStream> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    /// The certificate the peer showed, in DER.
+    /// The peer's certificate, in DER.
     pub(super) fn peer_certificate(&self) -> Option<Vec<u8>> {
         let guard = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         Some(guard.as_ref()?.tls.peer_certificates()?.first()?.to_vec())
     }
 
-    /// Runs `poll` on the stream and keeps its fault, should it fail.
+    /// Runs `poll` on the stream and keeps its fault if it fails.
     fn with<T>(
         &self,
         poll: impl FnOnce(&mut TlsStream) -> Poll<Result<T, Fault>>,
@@ -323,16 +324,16 @@ impl futures::AsyncWrite for Lent {
         self.with(|stream| stream.poll_send(cx))
     }
 
-    /// Only flushes: the connection lives on after tor-proto.
+    /// Only flushes: the connection is used after tor-proto.
     fn poll_close(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.poll_flush(cx)
     }
 }
 
-/// The defaults do: tor-proto wants to tune the socket for traffic that it never gets to send.
+/// tor-proto wants to tune the socket for traffic that it never sends, so the defaults are enough.
 impl StreamOps for Lent {}
 
-/// Bytes read from the socket at once. A relay's first flight takes about 1.5 KB.
+/// The number of bytes read from the socket at once. A relay's first flight has about 1.5 KB.
 const READ_BYTES: usize = 4096;
 /// Content types of TLS records: change_cipher_spec, alert, handshake, application data.
 const RECORD_TYPES: std::ops::RangeInclusive<u8> = 20..=23;

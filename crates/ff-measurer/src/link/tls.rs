@@ -1,9 +1,9 @@
-//! The TLS settings of a link: TLS 1.3 with rustls, and whom to believe.
+//! The TLS configuration of a link: TLS 1.3 with rustls, and the check of certificates.
 //!
-//! Tor relays show a self-signed TLS certificate that says nothing about who they are; the CERTS
-//! cell that follows binds it to the relay's identity. So any certificate is accepted here, but
-//! the peer must prove, by its handshake signature, that it holds the certificate's key. Without
-//! that check a man in the middle could show the real relay's certificate as its own.
+//! Tor relays have a self-signed TLS certificate without their identity; the CERTS cell binds it to
+//! the identity later. So any certificate is accepted here, but the peer must prove by its
+//! handshake signature that it has the certificate's key. Without this check a man in the middle
+//! could use the real relay's certificate.
 
 use std::sync::{Arc, LazyLock};
 
@@ -14,21 +14,21 @@ use rustls::crypto::{CryptoProvider, WebPkiSupportedAlgorithms, verify_tls13_sig
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName, UnixTime};
 use rustls::{ClientConfig, DigitallySignedStruct, Error, ServerConfig, SignatureScheme};
 
-/// The settings all links share.
+/// The configuration of all links.
 ///
 /// # Errors
-/// When rustls refuses the settings, which depends on nothing outside this program.
+/// When rustls refuses the configuration, which depends only on this program.
 pub(crate) fn client_config() -> Result<Arc<ClientConfig>, Error> {
-    /// Built at the first link.
+    /// Made for the first link.
     static CONFIG: LazyLock<Result<Arc<ClientConfig>, Error>> =
         LazyLock::new(|| build().map(Arc::new));
     CONFIG.clone()
 }
 
-/// Builds the settings.
+/// Makes the configuration.
 fn build() -> Result<ClientConfig, Error> {
     let provider = CryptoProvider {
-        // The order of C tor's clients. AES-128 is also the cheapest.
+        // In the order of C tor's clients. AES-128 is also the cheapest.
         cipher_suites: vec![
             cipher_suite::TLS13_AES_128_GCM_SHA256,
             cipher_suite::TLS13_CHACHA20_POLY1305_SHA256,
@@ -50,11 +50,11 @@ fn build() -> Result<ClientConfig, Error> {
     Ok(config)
 }
 
-/// The settings of who accepts links, with this chain of certificates and the key of the first one,
-/// in PKCS 8. The client's first cipher is taken.
+/// The configuration for accepting links, with this chain of certificates and the key of the first
+/// one, in PKCS #8. The client's first cipher is used.
 ///
 /// # Errors
-/// When rustls does not take them.
+/// When rustls refuses them.
 pub(crate) fn server_config(chain: &[&[u8]], key: &[u8]) -> Result<ServerConfig, Error> {
     let chain = chain.iter().map(|der| CertificateDer::from(der.to_vec())).collect();
     let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.to_vec()));
@@ -72,7 +72,7 @@ pub(crate) fn server_config(chain: &[&[u8]], key: &[u8]) -> Result<ServerConfig,
 /// Accepts any certificate whose key signed the handshake.
 #[derive(Debug)]
 struct AnyCertificate {
-    /// The signature algorithms offered and checked.
+    /// The offered and accepted signature algorithms.
     algorithms: WebPkiSupportedAlgorithms,
 }
 
@@ -120,7 +120,7 @@ pub(super) mod tests {
 
     use super::*;
 
-    /// A TLS server with a fresh certificate, as a relay would have it.
+    /// A TLS server with a new certificate, like a relay's.
     pub(in crate::link) fn server_config(suites: &[SupportedCipherSuite]) -> ServerConfig {
         let made = tor_cert::x509::TlsKeyAndCert::create(
             &mut rand::rng(),

@@ -1,4 +1,4 @@
-//! Which kind of failure an error is.
+//! The failure kinds of errors.
 
 use std::io;
 
@@ -9,12 +9,12 @@ use super::{LinkFailure, MeasurerError};
 use crate::link::{LinkError, Stage};
 
 impl MeasurerError {
-    /// Its kind.
+    /// The kind of this failure.
     #[must_use]
     pub fn kind(&self) -> FailureKind {
         match self {
-            // A measurer that cannot reach the relay at all has the reason of its links, and so has
-            // one whose own machine is short of something.
+            // If no link opened, the kind is that of the links' error; so it is if this host lacked
+            // a resource.
             Self::TooFewLinks { opened, source, .. } => match source.as_ref() {
                 LinkFailure::Open(error) => match error.kind() {
                     kind if *opened == 0 || kind == FailureKind::MeasurerFailed => kind,
@@ -33,7 +33,7 @@ impl MeasurerError {
 }
 
 impl LinkError {
-    /// Its kind.
+    /// The kind of this failure.
     #[must_use]
     pub fn kind(&self) -> FailureKind {
         match self {
@@ -58,7 +58,7 @@ impl LinkError {
     }
 }
 
-/// Whether a socket could not be had because this machine is short of something, or forbids it.
+/// Whether a socket could not be opened because this host lacks a resource, or forbids it.
 fn is_ours(error: &io::Error) -> bool {
     const OURS: [Errno; 8] = [
         Errno::MFILE,

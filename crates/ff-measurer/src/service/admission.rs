@@ -1,8 +1,7 @@
-//! What a measurer's operator allows, and what of it is taken.
+//! The limits of a measurer's operator, and the part of them that is in use.
 //!
-//! A coordinator is trusted only to give work: it cannot exceed its operator's bounds, and it
-//! cannot have the host send anything to an address that is not public unless the operator allows
-//! it.
+//! A coordinator is trusted only within these limits: it cannot exceed the operator's bounds, and
+//! it cannot make the host send to an address that is not public unless the operator allows it.
 
 use std::net::IpAddr;
 use std::str::FromStr;
@@ -13,21 +12,20 @@ use ff_proto::units::BytesPerSec;
 
 use crate::task::Task;
 
-/// Seconds of a day.
 const DAY_SECS: u64 = 86_400;
 
 /// The operator's limits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AdmissionLimits {
-    /// How fast all measurements together may send; `None` for no bound.
+    /// The highest rate of all measurements together; `None` for no limit.
     pub rate: Option<BytesPerSec>,
-    /// How many relays may be measured at once.
+    /// The largest number of relays measured at once.
     pub relays_at_once: u16,
-    /// Links of all measurements together.
+    /// The largest number of links of all measurements together.
     pub links: u32,
-    /// When measurements may begin.
+    /// The hours in which measurements may begin; `None` for any time.
     pub hours: Option<Hours>,
-    /// Whether relays may be measured at addresses that are not public.
+    /// Whether relays may have addresses that are not public.
     pub private_targets: bool,
 }
 
@@ -37,17 +35,17 @@ impl Default for AdmissionLimits {
     }
 }
 
-/// Hours of each day, in UTC; they may span midnight.
+/// Hours of each day, in UTC; may span midnight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hours {
-    /// The first minute of the day.
+    /// The first minute of the day that is within them.
     from: u16,
-    /// The first minute after it.
+    /// The first minute that is not within them any more.
     until: u16,
 }
 
 impl Hours {
-    /// Whether this time is within them.
+    /// Whether this time, in seconds since 1970, is within them.
     #[must_use]
     pub fn contain(self, unix_secs: u64) -> bool {
         let minute = unix_secs % DAY_SECS / 60;
@@ -83,7 +81,7 @@ impl FromStr for Hours {
     }
 }
 
-/// Why a task is not taken.
+/// Why a task is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// The relay's address is not public.
@@ -91,39 +89,39 @@ pub enum Refusal {
         "{0} is not a public address; private_targets = true in this measurer's config allows it"
     )]
     PrivateTarget(IpAddr),
-    /// There must be a rate.
+    /// The operator limits the rate, but the task has none.
     #[error("this measurer has a rate limit, so each measurement needs a rate")]
     NoRate,
-    /// It is too fast, together with what goes on.
+    /// Its rate and those of running tasks exceed the limit.
     #[error("{asked} is more than is left here: {taken} of {limit} are taken")]
     Rate {
-        /// The request.
+        /// The task's rate.
         asked: BytesPerSec,
-        /// What others have.
+        /// The rates of running tasks.
         taken: BytesPerSec,
-        /// The operator's limit for all work.
+        /// The operator's limit.
         limit: BytesPerSec,
     },
-    /// Too many links, together with those there are.
+    /// Its links and those of running tasks exceed the limit.
     #[error("{asked} links are more than are left here: {taken} of {limit} are taken")]
     Links {
-        /// The request.
+        /// The task's links.
         asked: u16,
-        /// What others have.
+        /// The links of running tasks.
         taken: u32,
-        /// What there may be in all.
+        /// The operator's limit.
         limit: u32,
     },
-    /// Too many relays.
+    /// As many relays as the limit allows are being measured.
     #[error("this measurer already measures {0} relays, its limit")]
     Relays(u16),
-    /// It is the wrong time.
+    /// It is outside of the operator's hours.
     #[error("this measurer measures from {0} UTC only")]
     Hours(Hours),
-    /// It has no hands free.
+    /// An exchange is running.
     #[error("this measurer is busy: it exchanges with other measurers")]
     Exchanging,
-    /// An exchange has to wait.
+    /// Relays are being measured, so an exchange has to wait.
     #[error("this measurer is busy: {0} relays are being measured")]
     Measuring(u16),
 }
@@ -133,41 +131,38 @@ struct Taken {
     rate: BytesPerSec,
     links: u32,
     relays: u16,
-    /// The exchange with other measurers. There is at most one, and none while a relay is measured:
-    /// each would take capacity from the other.
+    /// Whether an exchange with other measurers is running. There is at most one, and none while a
+    /// relay is measured: each would take capacity from the other.
     exchange: bool,
 }
 
-/// The limits and the part of them that is taken.
+/// The limits and the part of them that is in use.
 #[derive(Debug, Default)]
 pub struct Admission {
     taken: Mutex<Taken>,
 }
 
-/// A task's part of what there is, given back when this is dropped.
+/// A task's part of the limits; returned when this is dropped.
 #[derive(Debug)]
 pub struct Permit {
-    /// Where to.
     admission: Arc<Admission>,
-    /// How fast.
     rate: BytesPerSec,
-    /// How many links.
     links: u16,
 }
 
-/// The right to exchange with other measurers, given back when this is dropped.
+/// The permission for an exchange with other measurers; returned when this is dropped.
 #[derive(Debug)]
 pub struct ExchangePermit(Arc<Admission>);
 
 impl AdmissionLimits {
-    /// Finds what is not allowed whatever else goes on.
+    /// Checks what does not depend on running tasks.
     fn check_time(&self, unix_secs: u64) -> Result<(), Refusal> {
         self.hours
             .filter(|hours| !hours.contain(unix_secs))
             .map_or(Ok(()), |hours| Err(Refusal::Hours(hours)))
     }
 
-    /// Finds addresses that the operator does not want anything sent to.
+    /// Checks whether the operator allows sending to an address.
     ///
     /// # Errors
     /// [`Refusal::PrivateTarget`].
@@ -181,10 +176,10 @@ impl AdmissionLimits {
 }
 
 impl Admission {
-    /// Takes all that there is, for an exchange with other measurers at this rate.
+    /// Admits an exchange with other measurers at this rate, which excludes all other work.
     ///
     /// # Errors
-    /// [`Refusal`], and nothing is taken.
+    /// [`Refusal`]; then nothing is reserved.
     pub fn admit_exchange(
         self: &Arc<Self>,
         rate: BytesPerSec,
@@ -206,10 +201,10 @@ impl Admission {
         }
     }
 
-    /// Takes what a task needs.
+    /// Reserves a task's part of the limits.
     ///
     /// # Errors
-    /// [`Refusal`], and nothing is taken.
+    /// [`Refusal`]; then nothing is reserved.
     pub fn admit(
         self: &Arc<Self>,
         task: &Task,
@@ -242,13 +237,13 @@ impl Admission {
         Ok(Permit { admission: self.clone(), rate, links: task.sockets })
     }
 
-    /// How many relays are being measured.
+    /// The number of relays being measured.
     #[must_use]
     pub fn relays(&self) -> u16 {
         self.taken.lock().unwrap_or_else(PoisonError::into_inner).relays
     }
 
-    /// Whether it exchanges with other measurers.
+    /// Whether an exchange with other measurers is running.
     #[must_use]
     pub fn is_exchanging(&self) -> bool {
         self.taken.lock().unwrap_or_else(PoisonError::into_inner).exchange

@@ -206,7 +206,7 @@ impl RemotePart {
         now + lead
     }
 
-    /// What happens next; cancel-safe. After `Done` or `Failed` nothing does.
+    /// The next event; cancel-safe. `Done` and `Failed` are the last ones.
     pub async fn next_event(&mut self) -> RemoteEvent {
         if let Some(event) = self.next.pop_front() {
             return event;

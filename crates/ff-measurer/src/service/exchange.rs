@@ -1,8 +1,9 @@
-//! One exchange with other measurers, for a coordinator elsewhere.
+//! One exchange with other measurers, for a coordinator on another host.
 //!
-//! It lasts as long as the coordinator's stream, and no wait is without a deadline. Whom to send to
-//! the coordinator says; data goes only to who proves that it wants it (`crate::exchange`), so the
-//! worst that a coordinator can have sent elsewhere is five short datagrams a second.
+//! It lasts as long as the coordinator's stream, and all waits have deadlines. The coordinator
+//! names the peers, but data goes only to a host that has proven that it wants it
+//! (`crate::exchange`). So a coordinator can cause at most five short datagrams a second to other
+//! hosts.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -22,21 +23,19 @@ use crate::exchange::{
 };
 use crate::task::PartFailure;
 
-/// A host that listens for others, and may exchange with them.
+/// A host that listens for an exchange and may take part in it.
 pub(super) struct Listening {
-    /// Its socket.
     exchange: Exchange,
-    /// The part that it listens for.
+    /// The coordinator's request.
     part: ExchangePart,
-    /// Where it may send to.
+    /// The operator's limits for receivers.
     limits: AdmissionLimits,
-    /// Its right to it.
     permit: ExchangePermit,
 }
 
 impl Listening {
-    /// Listens by UDP at the address and port by which the coordinator has come, by TCP: others
-    /// reach this host there as well, and one number has to be let through firewalls.
+    /// Listens by UDP at the address and port at which the coordinator has connected by TCP: other
+    /// hosts reach this one there as well, and firewalls must let only one port number through.
     pub(super) fn new(
         part: ExchangePart,
         at: SocketAddr,
@@ -52,7 +51,7 @@ impl Listening {
     }
 }
 
-/// Carries an exchange out. `stopped` ends it from this side, with a reason.
+/// Carries out an exchange. `stopped` ends it from this host, with a reason.
 pub(super) async fn run(
     listening: Listening,
     mut instructions: Streaming<Instruction>,
@@ -69,7 +68,7 @@ pub(super) async fn run(
     conclude(result, &mut reports).await;
 }
 
-/// Waits for the beginning, exchanges, and reports.
+/// Waits for the beginning, exchanges data, and reports.
 async fn carry_out(
     listening: Listening,
     instructions: &mut Streaming<Instruction>,
@@ -97,7 +96,7 @@ async fn carry_out(
     }
 }
 
-/// Its listening address.
+/// The message with its listening address.
 fn bound(exchange: &Exchange) -> Bound {
     let bound = exchange.bound();
     let first = bound.first();
@@ -130,7 +129,7 @@ async fn wait_for_begin(
     }
 }
 
-/// Reports what is exchanged until it is over.
+/// Reports the exchange's seconds until it ends.
 async fn report_all(running: &mut RunningExchange, reports: &mut Reports) -> Result<(), Stop> {
     loop {
         match running.next().await {
@@ -148,19 +147,18 @@ async fn report_all(running: &mut RunningExchange, reports: &mut Reports) -> Res
     }
 }
 
-/// This host cannot do it, or may not.
+/// The error that this host cannot or may not do it.
 fn failed(error: impl std::error::Error + Send + Sync + 'static) -> Stop {
     let message = format!("{:#}", anyhow::Error::from(error));
     let kind = ff_proto::failure::FailureKind::MeasurerFailed;
     Stop::Failed(PartFailure { kind, relay_code: None, message })
 }
 
-/// An exchange that is ended away from the runtime's threads, because that waits for its own; only then may
-/// something else begin.
+/// Ends an exchange away from the runtime's threads, because that waits for the exchange's own
+/// thread; only then other work may begin.
 struct Stopping(Option<(RunningExchange, ExchangePermit)>);
 
 impl Stopping {
-    /// The exchange.
     fn running(&mut self) -> &mut RunningExchange {
         &mut self.0.as_mut().expect("it is taken in drop only").0
     }

@@ -1,41 +1,40 @@
-//! Connections that are not let in, in the log: one line for each host and minute, or strangers
-//! could fill the disk.
+//! Limits the log lines about refused connections: one for each host and minute, so that strangers
+//! cannot fill the disk.
 
 use std::collections::HashSet;
 use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// After so long a host's next refusal is told again.
+/// The time after which a host's next refusal is logged again.
 const AGAIN: Duration = Duration::from_secs(60);
-/// Hosts that are told of in that time.
+/// The largest number of hosts logged in that time.
 const MAX_HOSTS: usize = 100;
 
 /// The recent refusals.
 #[derive(Debug, Default)]
 pub(super) struct Refusals(Mutex<Lately>);
 
-/// The data inside the lock.
 #[derive(Debug, Default)]
 struct Lately {
-    /// Since when.
+    /// When the current minute began.
     since: Option<Instant>,
-    /// The hosts that were told of.
+    /// The hosts that have been logged in it.
     told: HashSet<IpAddr>,
-    /// How many refusals were not told.
+    /// The number of refusals that were not logged.
     more: u64,
 }
 
-/// The text to report about a refusal.
+/// Whether to log a refusal, and how many were not logged before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Told {
     pub(super) this: bool,
-    /// How many were not told in the minute that is over.
+    /// The number of refusals of the previous minute that were not logged.
     pub(super) before: u64,
 }
 
 impl Refusals {
-    /// Notes that a host's connection was refused; says what is to be told.
+    /// Notes that a host's connection was refused; returns what to log.
     pub(super) fn note(&self, host: IpAddr, now: Instant) -> Told {
         let mut lately = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let mut before = 0;

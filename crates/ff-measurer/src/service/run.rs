@@ -1,4 +1,4 @@
-//! One measurement for a coordinator elsewhere, from its task to its end.
+//! One measurement for a coordinator on another host, from its task to its end.
 //!
 //! It lasts as long as the coordinator's stream, and every wait has a deadline: if the other side
 //! fails, the links to the relay close.
@@ -17,27 +17,27 @@ use crate::measurer::{Measurer, MeasurerEvent};
 use crate::order::{MeasurerError, Order};
 use crate::task::PartFailure;
 
-/// How long the links may take to open.
+/// Time limit for opening the links.
 const PREPARE_TIMEOUT: Duration = Duration::from_secs(60);
-/// How long a coordinator may take to start what is ready.
+/// How long a coordinator may take to start a prepared measurement.
 pub(super) const START_TIMEOUT: Duration = Duration::from_secs(60);
-/// How far ahead a start may lie.
+/// The largest time from the message to the start.
 pub(super) const MAX_START_LEAD: Duration = Duration::from_secs(10);
-/// How long a measurement may take beyond its seconds.
+/// How long a measurement may take in addition to its seconds.
 pub(super) const GRACE: Duration = Duration::from_secs(10);
-/// How long a report may wait for a coordinator that does not read.
+/// How long a report may wait for a coordinator to read it.
 const REPORT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The stream's end that reports go to.
+/// The sending end of the stream of reports.
 pub(super) type Reports = mpsc::Sender<Result<Report, Status>>;
 
-/// Why a measurement or an exchange is over before its end.
+/// Why a measurement or an exchange ended early.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Stop {
-    /// The coordinator's stream is over, or nobody reads.
+    /// The coordinator's stream has ended, or is not read.
     #[error("the coordinator is gone")]
     Gone,
-    /// The coordinator does not keep to the protocol, or to a deadline.
+    /// The coordinator broke the protocol or missed a deadline.
     #[error("{0}")]
     Coordinator(&'static str),
     /// The measurer has failed.
@@ -51,7 +51,7 @@ impl From<MeasurerError> for Stop {
     }
 }
 
-/// Carries an order out. `stopped` ends it from this side, with a reason.
+/// Carries out an order. `stopped` ends it from this host, with a reason.
 pub(super) async fn run(
     order: Order,
     mut instructions: Streaming<Instruction>,
@@ -72,18 +72,18 @@ pub(super) async fn run(
     conclude(result, &mut reports).await;
 }
 
-/// Tells the coordinator how it ended, if that is news for it.
+/// Reports the end to the coordinator, unless the coordinator caused it.
 pub(super) async fn conclude(result: Result<(), Stop>, reports: &mut Reports) {
     let last = match result {
         Ok(()) | Err(Stop::Gone) => return,
         Err(Stop::Coordinator(text)) => Err(Status::failed_precondition(text)),
         Err(Stop::Failed(failure)) => Ok(message(report::Report::Failure(Failure::from(&failure)))),
     };
-    // A coordinator that does not read will see the stream end.
+    // A coordinator that does not read sees the stream's end.
     let _ = timeout(REPORT_TIMEOUT, reports.send(last)).await;
 }
 
-/// It ends because of something here.
+/// The error of an end that this host caused.
 pub(super) fn stopped_here(reason: &'static str) -> Stop {
     let source = std::io::ErrorKind::Interrupted.into();
     MeasurerError::Host { what: reason, source }.into()
@@ -93,7 +93,7 @@ fn message(report: report::Report) -> Report {
     Report { report: Some(report) }
 }
 
-/// Opens, waits for the start, sends, and reports.
+/// Opens links, waits for the start, sends, and reports.
 async fn carry_out(
     order: &Order,
     instructions: &mut Streaming<Instruction>,
@@ -101,7 +101,7 @@ async fn carry_out(
 ) -> Result<(), Stop> {
     let prepared = tokio::select! {
         prepared = timeout(PREPARE_TIMEOUT, Measurer::prepare(order)) => prepared,
-        // Before the links are open there is nothing to say.
+        // No instruction is valid before the links are open.
         next = next_instruction(instructions) => {
             next?;
             return Err(Stop::Coordinator("an instruction came before the links were open"));
@@ -126,7 +126,7 @@ async fn carry_out(
     }
 }
 
-/// Waits for the start and answers pings; returns in how long to start.
+/// Waits for the start and answers pings; returns the time until the start.
 async fn wait_for_start(
     instructions: &mut Streaming<Instruction>,
     reports: &mut Reports,
@@ -148,7 +148,7 @@ async fn wait_for_start(
     }
 }
 
-/// Reports what the measurer does until it is done.
+/// Reports the measurer's events until the measurement ends.
 async fn send(measurer: &mut Measurer, reports: &mut Reports) -> Result<(), Stop> {
     loop {
         match measurer.next_event().await {
@@ -182,7 +182,7 @@ pub(super) async fn next_instruction(
     }
 }
 
-/// A measurer that is ended away from the runtime's threads, because that waits for its own.
+/// Ends a measurer away from the runtime's threads, because that waits for the measurer's own.
 struct Stopping(Option<Measurer>);
 
 impl Stopping {

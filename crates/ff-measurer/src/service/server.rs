@@ -1,4 +1,4 @@
-//! The measurer's end: lets coordinators in, and measures for them.
+//! The measurer's server: accepts coordinators' connections and measures for them.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -40,53 +40,52 @@ use crate::task::{Host, Task};
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a refused peer may take to read the reason.
 const FAREWELL: Duration = Duration::from_secs(1);
-/// Connections that may be in their handshakes at once; if there are more, one of the peer with
-/// most is cut off.
+/// The largest number of concurrent handshakes; if there are more, one of the peer with the most is
+/// aborted.
 const HANDSHAKES: usize = 32;
-/// Connections that a coordinator may have at once.
+/// The largest number of connections of a coordinator.
 const CONNECTIONS: usize = 8;
-/// How often a quiet connection is asked whether it lives, and how long it may take to say so.
+/// The interval of pings on an idle connection, and the time limit of their answers.
 pub(super) const KEEP_ALIVE: Duration = Duration::from_secs(3);
-/// Streams of one connection.
+/// The largest number of streams of a connection.
 const STREAMS: u32 = 128;
-/// The longest instruction: an exchange with as many peers as may be.
+/// The longest instruction in bytes: an exchange with the largest number of peers.
 const MAX_INSTRUCTION_BYTES: usize = 8192;
-/// Reports that wait for a coordinator to read them.
+/// The number of reports that may wait for a coordinator to read them.
 const REPORTS: usize = 64;
 
-/// A coordinator that may give work.
+/// A coordinator that may request measurements.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Coordinator {
-    /// How the operator calls it.
+    /// The operator's name for it.
     pub name: String,
     /// Its key.
     pub id: Ed25519Id,
 }
 
-/// What of the config may change while the service runs.
+/// The parts of the config that may change while the service runs.
 #[derive(Clone, Debug, Default)]
 pub struct Settings {
-    /// The coordinators that may give work.
+    /// The coordinators that may request measurements.
     pub coordinators: Vec<Coordinator>,
-    /// How much.
+    /// The operator's limits.
     pub limits: AdmissionLimits,
 }
 
 /// A measurer that serves coordinators.
 pub struct Service {
-    /// Its key and cores.
     host: Host,
-    /// The operator's current limits.
+    /// The current settings.
     settings: RwLock<Settings>,
-    /// The part of the limits that is taken.
+    /// The limits and the part of them that is in use.
     admission: Arc<Admission>,
     /// The state of each coordinator's connections.
     connections: Mutex<HashMap<Ed25519Id, Connections>>,
-    /// Connections that were not let in.
+    /// Refused connections.
     refusals: Refusals,
-    /// Whether the service is to end.
+    /// Whether the service must end.
     ending: watch::Sender<bool>,
-    /// The service itself, for the measurements that it starts.
+    /// The service itself, for its tasks.
     myself: Weak<Self>,
 }
 
@@ -105,7 +104,7 @@ impl Service {
         })
     }
 
-    /// Takes new settings. Work goes on, unless they lack its coordinator.
+    /// Takes new settings. Running work continues, unless its coordinator is not among them.
     pub fn set(&self, settings: Settings) {
         let gone: Vec<_> = {
             let mut old = self.settings.write().unwrap_or_else(PoisonError::into_inner);
@@ -123,19 +122,19 @@ impl Service {
         }
     }
 
-    /// How many relays are being measured.
+    /// The number of relays being measured.
     #[must_use]
     pub fn relays(&self) -> u16 {
         self.admission.relays()
     }
 
-    /// Whether it exchanges with other measurers.
+    /// Whether an exchange with other measurers is running.
     #[must_use]
     pub fn is_exchanging(&self) -> bool {
         self.admission.is_exchanging()
     }
 
-    /// Ends all measurements and, a moment later, the service.
+    /// Ends all measurements and then the service.
     pub fn end(&self) {
         self.ending.send_replace(true);
     }
@@ -160,7 +159,8 @@ impl Service {
             .max_concurrent_streams(STREAMS)
             .add_service(service)
             .serve_with_incoming_shutdown(incoming, async move {
-                // An error means that nothing is left that could end it.
+                // An error means that the sender is gone, so that nothing else could end the
+                // service.
                 let _ = ending.wait_for(|ending| *ending).await;
             })
             .await;
@@ -168,7 +168,7 @@ impl Service {
         result.map_err(Into::into)
     }
 
-    /// Logs that a connection was refused, once a minute for each host.
+    /// Logs a refused connection, once a minute for each host.
     fn refuse(&self, from: SocketAddr, why: &str) {
         let told = self.refusals.note(network(from.ip()), Instant::now());
         if told.before > 0 {
@@ -181,19 +181,19 @@ impl Service {
         }
     }
 
-    /// How the operator calls a coordinator, if it may give work.
+    /// The operator's name for a coordinator, if it may request measurements.
     fn name_of(&self, id: &Ed25519Id) -> Option<String> {
         let settings = self.settings.read().unwrap_or_else(PoisonError::into_inner);
         let coordinator = settings.coordinators.iter().find(|coordinator| coordinator.id == *id);
         coordinator.map(|coordinator| coordinator.name.clone())
     }
 
-    /// What the operator allows now.
+    /// The operator's current limits.
     fn limits(&self) -> AdmissionLimits {
         self.settings.read().unwrap_or_else(PoisonError::into_inner).limits.clone()
     }
 
-    /// The peer that asks by a stream, and its request.
+    /// The peer of a stream, and its request.
     async fn asked(&self, request: Request<Streaming<Instruction>>) -> Result<Asked, Status> {
         let peer =
             *request.extensions().get::<Peer>().ok_or_else(|| Status::internal("no peer"))?;
@@ -210,9 +210,9 @@ impl Service {
         Ok(Asked { peer, name, first, instructions })
     }
 
-    /// Notes a coordinator's new connection: its number and its place. Work over other connections
-    /// goes on, because a second program on the coordinator's host that only asks for this host's
-    /// state takes nothing over.
+    /// Notes a coordinator's new connection; returns its number and its permit. Work over other
+    /// connections continues, because a second program on the coordinator's host may only query
+    /// this host's state.
     fn new_connection(&self, id: Ed25519Id) -> Option<(u64, OwnedSemaphorePermit)> {
         let mut connections = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
         let connections = connections.entry(id).or_default();
@@ -221,8 +221,8 @@ impl Service {
         Some((connections.newest, place))
     }
 
-    /// Notes that a connection gives work, which ends what older ones of its coordinator have
-    /// begun. What is returned changes when its own work is to end.
+    /// Notes that a connection requests work, which ends the work of the coordinator's older
+    /// connections. The returned receiver changes when this work must end.
     fn gives_work(&self, peer: &Peer) -> Result<watch::Receiver<()>, Status> {
         let mut connections = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
         let connections = connections.entry(peer.id).or_default();
@@ -236,14 +236,15 @@ impl Service {
         Ok(connections.ended.subscribe())
     }
 
-    /// Changes when a connection's coordinator may no longer give work. An exchange ends by that
-    /// and not by a newer connection, which would have to wait for it like any other.
+    /// Changes when a connection's coordinator may not request work any more. That ends an
+    /// exchange, but a newer connection does not: it would have to wait for the exchange like all
+    /// others.
     fn gone(&self, peer: &Peer) -> watch::Receiver<()> {
         let mut connections = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
         connections.entry(peer.id).or_default().gone.subscribe()
     }
 
-    /// Waits until a measurement is to end, and says why.
+    /// Waits until a measurement must end; returns the reason.
     async fn stopped(self: Arc<Self>, mut ended: watch::Receiver<()>) -> &'static str {
         let mut ending = self.ending.subscribe();
         tokio::select! {
@@ -257,15 +258,15 @@ impl Service {
 
 /// A coordinator's connections.
 struct Connections {
-    /// The number of the newest.
+    /// The number of the newest connection.
     newest: u64,
-    /// The number of the newest that has given work.
+    /// The number of the newest connection that has requested work.
     working: u64,
-    /// Changes when all work that was given is to end.
+    /// Changes when all requested work must end.
     ended: watch::Sender<()>,
-    /// Changes when the coordinator may not give work now.
+    /// Changes when the coordinator may not request work any more.
     gone: watch::Sender<()>,
-    /// Room for more.
+    /// Permits for further connections.
     places: Arc<Semaphore>,
 }
 
@@ -278,7 +279,7 @@ impl Default for Connections {
 }
 
 impl Connections {
-    /// Ends all work that was given.
+    /// Ends all requested work.
     fn end_all(&self) {
         self.ended.send_replace(());
     }
@@ -367,14 +368,13 @@ impl Measurer for Service {
     }
 }
 
-/// What a coordinator asks for by a stream.
+/// A coordinator's request in a stream.
 struct Asked {
-    /// Its connection.
     peer: Peer,
-    /// How the operator calls it.
+    /// The operator's name for it.
     name: String,
     first: instruction::Instruction,
-    /// The others.
+    /// The following instructions.
     instructions: Streaming<Instruction>,
 }
 
@@ -383,22 +383,22 @@ fn now() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
-/// A setting of the kernel's.
+/// A value below /proc/sys.
 fn kernel(name: &str) -> String {
     std::fs::read_to_string(format!("/proc/sys/{name}")).unwrap_or_default()
 }
 
-/// The greatest buffers of a socket: what the kernel enlarges those of TCP to by itself.
+/// The largest sizes to which the kernel enlarges a TCP socket's buffers by itself.
 fn greatest_buffers() -> (u64, u64) {
     (last_number(&kernel("net/ipv4/tcp_wmem")), last_number(&kernel("net/ipv4/tcp_rmem")))
 }
 
-/// The last of some numbers; 0 where there is none.
+/// The last of several numbers; 0 without one.
 fn last_number(text: &str) -> u64 {
     text.split_whitespace().last().and_then(|word| word.parse().ok()).unwrap_or(0)
 }
 
-/// Accepts connections and gives those of coordinators on.
+/// Accepts connections and passes on those of coordinators.
 async fn accept(
     service: Arc<Service>,
     listener: TcpListener,
@@ -420,7 +420,7 @@ async fn accept(
         let shaking = tokio::spawn(async move {
             match timeout(HANDSHAKE_TIMEOUT, handshake(&service, tcp, &acceptor)).await {
                 Ok(Ok(stream)) => {
-                    // It fails when the service has ended.
+                    // This fails only when the service has ended.
                     let _ = incoming.try_send(Ok(stream));
                 }
                 Ok(Err(error)) => {
@@ -434,13 +434,13 @@ async fn accept(
     }
 }
 
-/// The handshakes that go on, the oldest first.
+/// The running handshakes, the oldest first.
 #[derive(Default)]
 struct Handshakes(VecDeque<(IpAddr, AbortHandle)>);
 
 impl Handshakes {
-    /// Adds one. If there are too many then, the oldest from the host with the most ends: a host
-    /// that says nothing over many connections does not keep others out.
+    /// Adds one. If there are then too many, aborts the oldest of the host with the most: so a host
+    /// with many silent connections does not keep others out.
     fn add(&mut self, from: IpAddr, shaking: AbortHandle) {
         self.0.retain(|(_, shaking)| !shaking.is_finished());
         self.0.push_back((network(from), shaking));
@@ -448,7 +448,7 @@ impl Handshakes {
             return;
         }
         let count = |of: &IpAddr| self.0.iter().filter(|(from, _)| from == of).count();
-        // Of several, `max_by_key` returns the last.
+        // Of equal ones, `max_by_key` returns the last.
         let oldest = (0..self.0.len()).rev().max_by_key(|&index| count(&self.0[index].0));
         if let Some((_, shaking)) = oldest.and_then(|index| self.0.remove(index)) {
             shaking.abort();
@@ -456,7 +456,7 @@ impl Handshakes {
     }
 }
 
-/// What one host may have: its address, or for IPv6 its /64.
+/// The network that counts as one host: an IPv4 address, or the /64 of an IPv6 address.
 fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(v6) => Ipv6Addr::from_bits(v6.to_bits() >> 64 << 64).into(),
@@ -464,7 +464,7 @@ fn network(address: IpAddr) -> IpAddr {
     }
 }
 
-/// Does TLS on a connection.
+/// Does the TLS handshake of a connection.
 async fn handshake(
     service: &Service,
     tcp: TcpStream,
@@ -489,8 +489,8 @@ async fn handshake(
     Ok(PeerStream { tls, peer, _place: place })
 }
 
-/// Ends a connection after its peer has read the reason, which would be lost if the socket closed
-/// with unread bytes.
+/// Closes a connection after its peer has read the reason, which would be lost if the socket were
+/// closed with unread bytes.
 async fn say_farewell(mut tcp: TcpStream) {
     let ending = async {
         tcp.shutdown().await?;
@@ -502,23 +502,22 @@ async fn say_farewell(mut tcp: TcpStream) {
     let _ = timeout(FAREWELL, ending).await;
 }
 
-/// A coordinator's connection.
+/// The peer of a coordinator's connection.
 #[derive(Clone, Copy, Debug)]
 pub struct Peer {
     id: Ed25519Id,
     connection: u64,
-    /// From where.
+    /// The peer's address.
     pub from: SocketAddr,
-    /// The address here that it has come to.
+    /// The local address of the connection.
     to: SocketAddr,
 }
 
-/// A connection that has been let in.
+/// An accepted connection of a coordinator.
 struct PeerStream {
-    /// Its bytes.
     tls: TlsStream<TcpStream>,
     peer: Peer,
-    /// Its place among its coordinator's connections.
+    /// Its permit among its coordinator's connections.
     _place: OwnedSemaphorePermit,
 }
 
@@ -580,7 +579,7 @@ mod tests {
             shaking
         };
         let alone = shake("192.0.2.1");
-        // One host has a whole /64 of addresses.
+        // One host can use a whole /64.
         let many: Vec<_> = (0..50).map(|n| shake(&format!("2001:db8::{n}"))).collect();
         let late = shake("192.0.2.2");
         tokio::task::yield_now().await;

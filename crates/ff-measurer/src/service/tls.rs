@@ -1,8 +1,8 @@
-//! TLS between a coordinator and its measurers: each knows the other's Ed25519 key, and nothing
-//! else counts.
+//! TLS between a coordinator and its measurers, which identify each other only by their Ed25519
+//! keys.
 //!
-//! The keys are shown as raw public keys (RFC 7250), so there is no certificate that could expire
-//! or need a signature. TLS 1.3 only, without resumption.
+//! The keys are sent as raw public keys (RFC 7250), so there are no certificates that expire or
+//! must be signed. TLS 1.3 only, without resumption.
 //!
 //! Decisions: doc/decisions.md, "Hosts know each other by raw public keys".
 
@@ -28,23 +28,23 @@ use zeroize::Zeroizing;
 
 use super::words::Unknown;
 
-/// What stands in front of an Ed25519 public key in its SubjectPublicKeyInfo (RFC 8410 §4).
+/// The bytes before an Ed25519 public key in its SubjectPublicKeyInfo (RFC 8410 §4).
 const SPKI_PREFIX: [u8; 12] =
     [0x30, 0x2a, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x03, 0x21, 0x00];
-/// What stands in front of an Ed25519 private key in PKCS #8 (RFC 8410 §7).
+/// The bytes before an Ed25519 private key in PKCS #8 (RFC 8410 §7).
 const PKCS8_PREFIX: [u8; 16] = [
     0x30, 0x2e, 0x02, 0x01, 0x00, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x04, 0x22, 0x04, 0x20,
 ];
-/// HTTP/2, which gRPC needs.
+/// HTTP/2, as gRPC needs it.
 const ALPN: &[u8] = b"h2";
 
-/// Says which peers may connect; asked at each handshake.
+/// Decides whether a peer may connect; called at each handshake.
 pub type IsAllowed = Arc<dyn Fn(&Ed25519Id) -> bool + Send + Sync>;
 
-/// Settings of the end that connects, which takes no other peer than this.
+/// The configuration of the client, which accepts only this peer.
 ///
 /// # Errors
-/// When rustls does not take them.
+/// When rustls refuses it.
 pub fn client_config(key: &SigningKey, peer: Ed25519Id) -> Result<ClientConfig, Error> {
     let own = AlwaysResolvesClientRawPublicKeys::new(certified(key)?);
     let verifier = Arc::new(Pinned::new(Arc::new(move |id| *id == peer)));
@@ -59,10 +59,10 @@ pub fn client_config(key: &SigningKey, peer: Ed25519Id) -> Result<ClientConfig, 
     Ok(config)
 }
 
-/// Settings of the end that listens.
+/// The configuration of the server.
 ///
 /// # Errors
-/// When rustls does not take them.
+/// When rustls refuses it.
 pub fn server_config(key: &SigningKey, is_allowed: IsAllowed) -> Result<ServerConfig, Error> {
     let own = AlwaysResolvesServerRawPublicKeys::new(certified(key)?);
     let mut config = ServerConfig::builder_with_provider(Arc::new(default_provider()))
@@ -74,13 +74,13 @@ pub fn server_config(key: &SigningKey, is_allowed: IsAllowed) -> Result<ServerCo
     Ok(config)
 }
 
-/// The key of a peer that has been let in.
+/// The key of an accepted peer.
 #[must_use]
 pub fn peer_id(certificates: Option<&[CertificateDer<'_>]>) -> Option<Ed25519Id> {
     id_of(certificates?.first()?)
 }
 
-/// A key as rustls wants it.
+/// A key in rustls's form.
 fn certified(key: &SigningKey) -> Result<Arc<CertifiedKey>, Error> {
     let private = Zeroizing::new([PKCS8_PREFIX.as_slice(), key.as_bytes()].concat());
     let signer = any_eddsa_type(&PrivatePkcs8KeyDer::from(private.as_slice()))?;
@@ -88,16 +88,16 @@ fn certified(key: &SigningKey) -> Result<Arc<CertifiedKey>, Error> {
     Ok(Arc::new(CertifiedKey::new(vec![CertificateDer::from(public)], signer)))
 }
 
-/// The Ed25519 key that a raw public key is.
+/// The Ed25519 key in a raw public key.
 fn id_of(spki: &CertificateDer<'_>) -> Option<Ed25519Id> {
     let key = spki.strip_prefix(SPKI_PREFIX.as_slice())?;
     Some(Ed25519Id(key.try_into().ok()?))
 }
 
-/// Lets in who is allowed and proves it.
+/// Accepts allowed peers that prove their key.
 struct Pinned {
     is_allowed: IsAllowed,
-    /// The signatures that are checked.
+    /// The supported signature algorithms.
     algorithms: WebPkiSupportedAlgorithms,
 }
 
@@ -108,20 +108,20 @@ impl std::fmt::Debug for Pinned {
 }
 
 impl Pinned {
-    /// Accepts the peers that this function allows.
+    /// Accepts the peers for which this function returns true.
     fn new(is_allowed: IsAllowed) -> Self {
         Self { is_allowed, algorithms: default_provider().signature_verification_algorithms }
     }
 
-    /// Whether it is somebody who may come in.
+    /// Fails unless the peer is allowed.
     fn check(&self, spki: &CertificateDer<'_>) -> Result<(), Error> {
         let id = id_of(spki).ok_or(CertificateError::BadEncoding)?;
         if (self.is_allowed)(&id) { Ok(()) } else { Err(Unknown(id).into()) }
     }
 }
 
-/// The methods of both verifiers that check a handshake's signature: it must be made with the raw public key that the
-/// peer shows. TLS 1.2 is refused.
+/// The methods with which both verifiers check a handshake's signature: it must be made with the
+/// raw public key of the peer. TLS 1.2 is refused.
 macro_rules! signatures {
     () => {
         fn verify_tls12_signature(
@@ -196,7 +196,7 @@ mod tests {
         SigningKey::from_bytes(&[byte; 32])
     }
 
-    /// Its identity.
+    /// A key's identity.
     fn id(key: &SigningKey) -> Ed25519Id {
         Ed25519Id(key.verifying_key().to_bytes())
     }
@@ -207,7 +207,7 @@ mod tests {
         Arc::new(CertifiedKey::new(shown.cert.clone(), held.key.clone()))
     }
 
-    /// Moves what one end has to send to the other.
+    /// Moves all bytes that one end has to send to the other.
     fn pass(from: &mut Connection, to: &mut Connection) -> Result<(), Error> {
         let mut bytes = Vec::new();
         while from.wants_write() {
@@ -234,7 +234,7 @@ mod tests {
         Ok(())
     }
 
-    /// The identity for which a handshake has failed.
+    /// The identity that a failed handshake did not expect.
     fn unexpected(result: Result<(), Error>) -> Option<Ed25519Id> {
         let Err(Error::InvalidCertificate(CertificateError::Other(other))) = result else {
             return None;
@@ -242,7 +242,7 @@ mod tests {
         other.0.downcast_ref::<Unknown>().map(|unknown| unknown.0)
     }
 
-    /// The settings of both ends, which expect each other.
+    /// The configurations of both ends, which expect each other.
     fn both(coordinator: &SigningKey, measurer: &SigningKey) -> (ClientConfig, ServerConfig) {
         let expected = id(coordinator);
         let is_allowed: IsAllowed = Arc::new(move |id| *id == expected);

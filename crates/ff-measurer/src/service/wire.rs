@@ -1,7 +1,7 @@
-//! The messages of `proto/team.proto`, and what they stand for here.
+//! Converts the messages of `proto/team.proto` to and from this crate's types.
 //!
-//! Everything that comes in is checked against the bounds of `ff_proto::params`; a number that is
-//! out of them is an error with its name.
+//! All received values are checked against the bounds of `ff_proto::params`; a value out of its
+//! bounds is an error that names it.
 
 pub mod exchange;
 
@@ -31,29 +31,30 @@ mod generated {
 
 pub use generated::*;
 
-/// The longest that a link may take to open, with any request.
+/// The largest time limit for opening a link in a request.
 const MAX_TIMEOUT: Duration = Duration::from_secs(120);
 /// The longest text of a failure, in characters.
 const MAX_MESSAGE_CHARS: usize = 1000;
 /// The longest name in a capability, in characters.
 const MAX_NAME_CHARS: usize = 64;
-/// The most different round trips of one measurement: those that three digits tell apart are fewer.
+/// The largest number of different round trips of a measurement: three significant digits
+/// distinguish fewer.
 const MAX_ROUND_TRIPS: usize = 65_536;
 
-/// Something in a message is out of its bounds.
+/// A value in a message is out of its bounds.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{what} is out of its bounds or cannot be read")]
 pub struct BadMessage {
-    /// What.
+    /// The name of the value.
     pub what: &'static str,
 }
 
-/// An error about this.
+/// An error about this value.
 fn bad(what: &'static str) -> BadMessage {
     BadMessage { what }
 }
 
-/// A number within these bounds.
+/// Checks that a number is within these bounds.
 fn within<T, N: TryInto<T>>(
     what: &'static str,
     number: N,
@@ -65,7 +66,7 @@ where
     number.try_into().ok().filter(|number| bounds.contains(number)).ok_or(bad(what))
 }
 
-/// A time limit.
+/// Checks a time limit.
 fn timeout(what: &'static str, millis: u32) -> Result<Duration, BadMessage> {
     let timeout = Duration::from_millis(millis.into());
     if (Duration::from_millis(1)..=MAX_TIMEOUT).contains(&timeout) {
@@ -75,7 +76,7 @@ fn timeout(what: &'static str, millis: u32) -> Result<Duration, BadMessage> {
     }
 }
 
-/// Milliseconds, as many as fit.
+/// A duration in milliseconds, at most the type's maximum.
 pub(crate) fn millis(duration: Duration) -> u32 {
     u32::try_from(duration.as_millis()).unwrap_or(u32::MAX)
 }
@@ -184,7 +185,7 @@ impl TryFrom<Tcp> for TcpSecond {
     type Error = BadMessage;
 
     fn try_from(tcp: Tcp) -> Result<Self, BadMessage> {
-        // More than any host can have in a second is a mistake, and sums must not overflow.
+        // More than any host can have in a second is refused, and sums must not overflow.
         let number = |number| within("a number about TCP", number, ..=1_u64 << 40);
         let links = within("the number of links", tcp.links, ..)?;
         Ok(Self {
@@ -228,7 +229,7 @@ impl TryFrom<Second> for SecondReport {
     }
 }
 
-/// A number of cells: more than any host can send is a mistake, and sums must not overflow.
+/// Checks a number of cells: more than any host can send is refused, and sums must not overflow.
 fn cells(count: u64) -> Result<u64, BadMessage> {
     within("a number of cells", count, ..=1_u64 << 40)
 }
@@ -285,7 +286,7 @@ impl From<&PartFailure> for Failure {
 }
 
 impl From<Failure> for PartFailure {
-    /// A kind that is not known here is the measurer's own.
+    /// An unknown kind is reported as the measurer's own failure.
     fn from(message: Failure) -> Self {
         let code = u16::try_from(message.relay_code).ok().filter(|&code| code != 0);
         Self {
@@ -297,7 +298,7 @@ impl From<Failure> for PartFailure {
 }
 
 impl Capability {
-    /// The same with texts that can be shown.
+    /// The same with printable texts.
     pub(super) fn printable(self) -> Self {
         let [version, hours, congestion_control] =
             [self.version, self.hours, self.congestion_control]
@@ -306,7 +307,7 @@ impl Capability {
     }
 }
 
-/// Keeps what another host says off an operator's terminal, apart from its text.
+/// Replaces characters of another host's text that could control a terminal.
 pub(crate) fn printable(text: &str) -> String {
     let clean = |c: char| if c.is_control() { '?' } else { c };
     text.chars().take(MAX_MESSAGE_CHARS).map(clean).collect()

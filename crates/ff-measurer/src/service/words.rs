@@ -12,7 +12,7 @@ use super::wire::printable;
 use crate::dial::DialError;
 use crate::key::identity_text;
 
-/// A peer has shown an identity that may not connect, or is not the expected one.
+/// The error that a peer has shown an identity that may not connect, or is not the expected one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Unknown(pub(super) Ed25519Id);
 
@@ -35,7 +35,7 @@ impl From<Unknown> for rustls::Error {
 enum Cause {
     /// The peer has shown this identity, which is not expected here.
     Unknown(Ed25519Id),
-    /// The peer does not expect ours.
+    /// The peer does not accept our identity.
     TurnedAway,
     /// TLS failed for another reason.
     Tls(String),
@@ -73,8 +73,8 @@ impl Cause {
     }
 }
 
-/// Whether a peer refuses our identity by this alert: the one sent for [`Unknown`], or rustls' for
-/// refusals.
+/// Whether a peer refuses our identity by this alert: the one sent for [`Unknown`], or rustls's
+/// own.
 fn is_about_identity(alert: AlertDescription) -> bool {
     matches!(alert, AlertDescription::AccessDenied | AlertDescription::CertificateUnknown)
 }
@@ -120,7 +120,7 @@ pub(super) fn for_coordinator(error: &io::Error, expected: &Ed25519Id, own: &Ed2
     }
 }
 
-/// Why a measurer with this identity does not let a connection in.
+/// Why a measurer with this identity refuses a connection.
 pub(super) fn for_measurer(error: &io::Error, own: &Ed25519Id) -> String {
     match Cause::of(error) {
         Cause::Unknown(found) => format!(
@@ -149,12 +149,12 @@ mod tests {
     /// Three identities: the expected one, that of the peer that connects, and another.
     const IDS: [Ed25519Id; 3] = [Ed25519Id([1; 32]), Ed25519Id([2; 32]), Ed25519Id([3; 32])];
 
-    /// An error of TLS, as tokio-rustls has it.
+    /// An error of TLS, as tokio-rustls returns it.
     fn tls(error: impl Into<rustls::Error>) -> io::Error {
         io::Error::new(ErrorKind::InvalidData, error.into())
     }
 
-    /// An error of dialling where the addresses failed with these kinds of errors.
+    /// An error of dialling whose addresses failed with these kinds of errors.
     fn failed(kinds: [ErrorKind; 2]) -> io::Error {
         let address = SocketAddr::from(([192, 0, 2, 1], 1));
         let errors = kinds.map(|kind| (address, io::Error::from(kind)));

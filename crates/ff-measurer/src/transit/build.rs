@@ -23,19 +23,19 @@ use crate::link::control::{ControlLink, OwnedCell};
 use crate::link::{self, Link};
 use crate::measurer::CONCURRENT_HANDSHAKES;
 
-/// How long a relay may take for one circuit.
+/// Time limit for one circuit.
 const CIRCUIT_TIME: Duration = Duration::from_secs(30);
-/// How long it may take for each of many circuits in the mean.
+/// Mean time limit for each of many circuits.
 const MEAN_CIRCUIT_TIME: Duration = Duration::from_millis(500);
-/// Ids of circuits that we open have this bit (tor-spec 5.1.1).
+/// This bit is set in ids of circuits that we open (tor-spec 5.1.1).
 const INITIATOR: u32 = 0x8000_0000;
 
 struct OpenCircuit {
     /// Its id on our link.
     circ_id: u32,
-    /// By what the sink knows it.
+    /// Identifies the circuit at the sink.
     point: Point,
-    /// What the relay does with its cells, away from us and towards us.
+    /// The relay's encryption of its cells, away from us and towards us.
     passages: [Passage; 2],
 }
 
@@ -45,16 +45,16 @@ struct OurLink {
     circuits: Vec<OpenCircuit>,
 }
 
-/// Links as the hot path takes them.
+/// Links in the form of the hot path.
 pub(super) type Links = Vec<(Link, TransitLink)>;
 
 /// The sinks of an order, before any link is open.
 pub(super) struct Sinks {
     /// The sinks, one for each address of the order.
     sinks: Vec<Sink>,
-    /// The circuits that they answer.
+    /// The circuits that they accept.
     expected: Expected,
-    /// Tells the sinks to give their links back.
+    /// Tells the sinks to return their links.
     done: watch::Sender<()>,
 }
 
@@ -87,8 +87,8 @@ impl Sinks {
     }
 }
 
-/// Opens our links, one after the other where there is a pace, and the circuits of each one after
-/// the other, in turn with those of the other links.
+/// Opens our links, one after the other if there is a rate limit, and the circuits of each one
+/// after the other, in turn with those of the other links.
 async fn open_all(
     order: &TransitOrder,
     sinks: &[Sink],
@@ -121,12 +121,12 @@ async fn open_all(
     while let Some(link) = tasks.join_next().await {
         opened.push(link.map_err(|_| TransitError::TaskGone)??);
     }
-    // Those that come first have a circuit more than others.
+    // The first links have one circuit more than the others.
     opened.sort_by_key(|(index, _)| *index);
     Ok(opened.into_iter().map(|(_, link)| link).collect())
 }
 
-/// The way through the relay to this sink.
+/// The path through the relay to this sink.
 fn way(order: &TransitOrder, sink: &Sink) -> Way {
     let id = Ed25519Id(order.target.ed_identity.into());
     let relay = OnionKey { id, key: order.onion_key };
@@ -174,7 +174,7 @@ async fn open_circuit(
             continue;
         }
         if id != circ_id {
-            // Another one of ours ended; nothing else comes on those that are open.
+            // One of our other circuits has ended; no other cells arrive on open circuits.
             let reason = body.first().copied().filter(|_| command == CMD_DESTROY).unwrap_or(0);
             return Ok(Err(CircuitError::Destroyed(reason)));
         }
@@ -190,18 +190,18 @@ async fn open_circuit(
     }
 }
 
-/// One direction of a circuit: it begins on one link and ends on another.
+/// One direction of a circuit, from one link to another.
 struct Lane<'a> {
-    /// Where its cells are sent.
+    /// The link and circuit id on which cells are sent.
     from: (&'a mut TransitLink, u32),
-    /// Where they arrive.
+    /// The link and circuit id on which they arrive.
     to: (&'a mut TransitLink, u32),
-    /// How the relay between passes them on.
+    /// The relay's encryption of them.
     passage: &'a Passage,
 }
 
 impl Lane<'_> {
-    /// Has cells go this way: always, or now and then.
+    /// Makes the circuit send in this direction: always, or one cell in a number.
     fn open(self, is_busy: bool, check_probability: f64) {
         let (content, sampling): ([u8; 16], [u8; 16]) = (rand::random(), rand::random());
         let ((sender, circ_id), (receiver, far_id)) = (self.from, self.to);
@@ -212,7 +212,7 @@ impl Lane<'_> {
     }
 }
 
-/// Makes both ends of each circuit.
+/// Sets up both ends of each circuit.
 fn join(
     order: &TransitOrder,
     ours: Vec<OurLink>,

@@ -1,4 +1,4 @@
-//! What to send through which relay, and what may be sent.
+//! An order for cells in transit, and its checks.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -10,18 +10,19 @@ use ff_proto::units::BytesPerSec;
 
 use crate::link::{LinkOptions, TargetAddr};
 
-/// Links to a relay with a public address at most: tor refuses those of an address that has 100 of
-/// them.
+/// The largest number of links to a relay with a public address: tor refuses further links of an
+/// address that has 100.
 pub const MAX_PUBLIC_LINKS: u16 = 90;
-/// Links to a relay, unless told otherwise.
+/// The default number of links to a relay.
 pub const DEFAULT_LINKS: u16 = 20;
-/// Circuits of each link, unless told otherwise.
+/// The default number of circuits of each link.
 const CIRCUITS_A_LINK: u32 = 2;
-/// Links and circuits that are opened in a second at a relay with a public address: it takes more
-/// than two or three circuits a second from one address for an attack, and about 40 links at once.
+/// The number of links and circuits opened per second at a relay with a public address: it takes
+/// more than two or three circuits a second, or about 40 links at once, from one address for an
+/// attack.
 const PUBLIC_CIRCUITS_PER_SEC: u32 = 2;
 
-/// Which ways cells go.
+/// The direction of cells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     /// From the measurer to the sink: the relay decrypts.
@@ -33,62 +34,62 @@ pub enum Direction {
 }
 
 impl Direction {
-    /// Whether the measurer sends.
+    /// Whether the measurer sends cells.
     pub(super) fn is_forward(self) -> bool {
         self != Self::Backward
     }
 
-    /// Whether the sink sends.
+    /// Whether the sink sends cells.
     pub(super) fn is_backward(self) -> bool {
         self != Self::Forward
     }
 }
 
-/// What to send through which relay.
+/// An order to send cells in transit through a relay.
 #[derive(Clone, Debug)]
 pub struct TransitOrder {
     /// The relay.
     pub target: TargetAddr,
-    /// Its key for circuits, `ntor-onion-key` of its descriptor.
+    /// The relay's key for circuits, `ntor-onion-key` of its descriptor.
     pub onion_key: [u8; 32],
     /// The crypto of the circuits.
     pub crypto: CryptoKind,
-    /// Links to the relay.
+    /// The number of links to the relay.
     pub links: u16,
-    /// Circuits over all of them.
+    /// The number of circuits over all links.
     pub circuits: u32,
-    /// On how many of these cells always go, the same number on each link; the others are open.
+    /// The number of circuits that always send, the same on each link; the others are quiet.
     pub busy_circuits: u32,
-    /// Of how many cells one goes over one of the others, each in its turn; `None` leaves them
-    /// idle.
+    /// One cell in this number goes over a quiet circuit, in turn; `None` leaves them idle.
     pub quiet_one_in: Option<u32>,
-    /// How many links, and how many circuits, are opened in a second at most; `None` for as fast as
-    /// it goes, at a relay with a public address two.
+    /// The largest number of links, and of circuits, opened per second; `None` for no limit, but
+    /// two at a relay with a public address.
     pub circuits_per_sec: Option<u32>,
-    /// Whether the relay's operator has agreed, without which only private addresses are sent
-    /// anything.
+    /// Whether the relay's operator has agreed; otherwise only private addresses are measured.
     pub has_consent: bool,
-    /// Where sinks listen, each with an identity of its own: the relay has one link to each.
+    /// Listening addresses of the sinks, each of which has its own identity: the relay has one link
+    /// to each.
     pub sinks: Vec<SocketAddr>,
-    /// Which ways cells go.
+    /// The direction of cells.
     pub direction: Direction,
-    /// The rate each way; `None` for as fast as it goes.
+    /// The rate in each direction; `None` for no limit.
     pub rate: Option<BytesPerSec>,
-    /// How long to send.
+    /// How long cells are sent.
     pub duration: Duration,
     /// Cells per TLS record, 1 to 31.
     pub cells_per_record: usize,
-    /// With which probability a cell is checked at least.
+    /// The least probability with which a cell is checked.
     pub check_probability: f64,
     /// The processor cores of the measurer and of the sink, as in [`crate::Order::cores`].
     pub cores: [Vec<usize>; 2],
-    /// How to open links.
+    /// Options for opening links.
     pub link: LinkOptions,
 }
 
 impl TransitOrder {
-    /// Through this relay to these sinks: two circuits on each of 20 links, both ways, for ten
-    /// seconds, as fast as it goes; checks and records as a measurement has them.
+    /// An order for this relay and these sinks: two circuits on each of 20 links, in both
+    /// directions, for ten seconds, without a limit of the rate; checks and records as in a
+    /// measurement.
     #[must_use]
     pub fn new(target: TargetAddr, onion_key: [u8; 32], sinks: Vec<SocketAddr>) -> Self {
         let params = Params::default();
@@ -113,16 +114,16 @@ impl TransitOrder {
         }
     }
 
-    /// The usual number of circuits for this number of links.
+    /// The default number of circuits for this number of links.
     #[must_use]
     pub fn circuits_for(links: u16) -> u32 {
         CIRCUITS_A_LINK * u32::from(links)
     }
 
-    /// Finds what makes no sense, and what a relay's operator has not agreed to.
+    /// Checks the values, and whether the order is allowed without the operator's consent.
     ///
     /// # Errors
-    /// A text for people.
+    /// A text with the reason.
     pub fn check(&self) -> Result<(), String> {
         let Self { links, circuits, ref sinks, ref target, .. } = *self;
         if links == 0 || sinks.is_empty() || circuits < links.into() {
@@ -166,7 +167,7 @@ impl TransitOrder {
         Ok(())
     }
 
-    /// Finds numbers that are out of their bounds.
+    /// Checks that numbers are within their bounds.
     fn check_bounds(&self) -> Result<(), String> {
         let params = Params {
             sockets: self.links,
@@ -182,7 +183,7 @@ impl TransitOrder {
         Ok(())
     }
 
-    /// How many links and circuits to open in a second at most, if that is bounded.
+    /// The largest number of links and circuits to open per second, if it is limited.
     pub(super) fn pace(&self) -> Option<u32> {
         if is_private(self.target.addr.ip()) {
             return self.circuits_per_sec;

@@ -1,7 +1,7 @@
-//! The sink while circuits are opened: it accepts links and answers CREATE2 of circuits that it
-//! knows of.
+//! The sink while circuits are opened: accepts links and answers CREATE2 cells of expected
+//! circuits.
 //!
-//! Strangers' circuits are refused, and nothing else of theirs is answered.
+//! Circuits of others are refused; their other cells are not answered.
 
 use std::collections::HashSet;
 use std::net::{IpAddr, SocketAddr};
@@ -25,22 +25,22 @@ use super::TransitError;
 use crate::link::control::{ControlLink, OwnedCell};
 use crate::link::{LinkIdentity, accept};
 
-/// How long somebody who connects has for the handshakes, and then for a circuit.
+/// Time limit of a peer's handshakes, and then for its first circuit.
 const HANDSHAKE_TIME: Duration = Duration::from_secs(20);
-/// Links from the relay's address that a sink holds at most: the relay needs one, and may open
-/// another when that breaks.
+/// The largest number of links from the relay's address: the relay needs one, and may open another
+/// if that breaks.
 const MAX_LINKS: usize = 4;
-/// Links from other addresses: the relay may have several, and everybody else has no business here.
+/// The largest number of links from other addresses, which the relay may also have.
 const MAX_OTHER_LINKS: usize = 4;
-/// How long a link may take for an answer to go out.
+/// Time limit for sending an answer on a link.
 const ANSWER_TIME: Duration = Duration::from_secs(5);
-/// The reason in DESTROY for who asks without being known: none.
+/// The reason in DESTROY for unexpected circuits: none.
 const NO_REASON: u8 = 0;
 
-/// The client's point in a circuit's handshake, by which the circuit is known.
+/// The client's public key in a circuit's handshake, which identifies the circuit.
 pub(super) type Point = [u8; 32];
 
-/// Circuits that the sinks are to answer.
+/// The circuits that the sinks accept.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Expected(Arc<Mutex<HashSet<Point>>>);
 
@@ -49,32 +49,32 @@ impl Expected {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(point);
     }
 
-    /// Takes one out. Whether it was there.
+    /// Removes one; returns whether it was there.
     fn take(&self, point: &Point) -> bool {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(point)
     }
 }
 
-/// A link that a sink has accepted, and the circuits on it.
+/// A link that a sink has accepted, with its circuits.
 pub(super) struct SinkLink {
     pub(super) link: ControlLink,
-    /// Its circuits' ids, and by what each is known.
+    /// The ids of its circuits, with what identifies each.
     pub(super) circuits: Vec<(u32, Point)>,
 }
 
-/// A relay of ours that exists for circuits to end at.
+/// A relay of our own at which circuits end.
 pub(super) struct Sink {
-    /// The address and keys of the sink, for the relay.
+    /// The sink's address and keys, for EXTEND2.
     pub(super) next: NextRelay,
-    /// Its key for circuits.
+    /// The sink's key for circuits.
     pub(super) key: [u8; 32],
-    /// What accepts its links; gives them back when it is told to.
+    /// The task that accepts links; returns them when told to.
     task: tokio::task::JoinHandle<Vec<SinkLink>>,
 }
 
 impl Sink {
-    /// Makes an identity and listens for a relay that has this address as a rule, until `done`
-    /// changes.
+    /// Makes an identity and accepts links, until `done` changes, of a relay that usually connects
+    /// from this address.
     pub(super) async fn start(
         addr: SocketAddr,
         relay: IpAddr,
@@ -96,21 +96,21 @@ impl Sink {
         Ok(Self { next, key, task })
     }
 
-    /// Its links, once `done` has changed.
+    /// The sink's links; waits until `done` has changed.
     pub(super) async fn into_links(self) -> Vec<SinkLink> {
-        // A panic has been printed, and its circuits are missed later.
+        // The panic message has been printed; its circuits will be missing later.
         self.task.await.unwrap_or_default()
     }
 }
 
-/// What all links of a sink share.
+/// The state shared by all links of a sink.
 struct Host {
-    /// Where its relay connects from as a rule.
+    /// The address from which the relay usually connects.
     relay: IpAddr,
     identity: LinkIdentity,
     /// Its key for circuits.
     server: NtorServer,
-    /// The host that it answers.
+    /// The circuits that it accepts.
     expected: Expected,
 }
 
@@ -124,7 +124,7 @@ async fn serve(
     let mut links = JoinSet::new();
     loop {
         tokio::select! {
-            // First, because links that are over then are to be kept.
+            // First, because finished links must be kept.
             biased;
             _ = done.changed() => break,
             Some(_) = links.join_next() => {}
@@ -132,7 +132,7 @@ async fn serve(
                 Ok((tcp, peer)) => {
                     let is_relay = peer.ip().to_canonical() == host.relay.to_canonical();
                     let places = if is_relay { &own } else { &other };
-                    // A link without a place must not wait for one in front of the relay.
+                    // A link without a permit must not wait before the relay's.
                     if let Ok(place) = places.clone().try_acquire_owned() {
                         let link = serve_link(tcp, host.clone(), done.clone());
                         links.spawn(async move {
@@ -149,8 +149,8 @@ async fn serve(
     links.join_all().await.into_iter().flatten().collect()
 }
 
-/// Opens one link and answers what comes over it; nothing when it breaks, or does what the relay
-/// would not do.
+/// Handles one link and answers its cells; returns nothing if the link breaks, or does what the
+/// relay would not do.
 async fn serve_link(
     tcp: TcpStream,
     host: Arc<Host>,
@@ -164,10 +164,10 @@ async fn serve_link(
     let (mut circuits, idle_until) = (Vec::new(), Instant::now() + HANDSHAKE_TIME);
     loop {
         let cell = tokio::select! {
-            // Cells of circuits that are open do not come before all are.
+            // Cells of open circuits do not arrive before all circuits are open.
             cell = link.recv_cell() => cell.ok()?,
             _ = done.changed() => return Some(SinkLink { link, circuits }),
-            // A relay has a reason to connect; a host without one must not take its place.
+            // The relay has a reason to connect; a host without one must not take its permit.
             () = sleep_until(idle_until), if circuits.is_empty() => return None,
         };
         let answer = match cell.command {
@@ -178,7 +178,7 @@ async fn serve_link(
                 }
                 Err(_) => fixed_cell(cell.circ_id, CMD_DESTROY, &[NO_REASON]).ok()?,
             },
-            // The relay ends a circuit that is being measured: all of it is over.
+            // The relay closes a circuit that is being measured: the measurement is over.
             CMD_DESTROY if circuits.iter().any(|(id, _)| *id == cell.circ_id) => return None,
             _ => continue,
         };
@@ -190,7 +190,7 @@ async fn serve_link(
 }
 
 impl Host {
-    /// Answers CREATE2: by what the circuit is known, and CREATED2.
+    /// Answers CREATE2 with CREATED2; returns what identifies the circuit, and the answer.
     fn answer(&self, cell: &OwnedCell) -> Result<(Point, Cell), CircuitError> {
         let (kind, handshake) = read_create(&cell.body)?;
         let point = ntor::client_point(handshake)?;

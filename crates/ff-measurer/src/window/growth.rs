@@ -1,4 +1,4 @@
-//! How what comes back over a path grows from round trip to round trip.
+//! The growth of the rate of echoes over a path from round trip to round trip.
 
 use std::time::Duration;
 
@@ -11,25 +11,25 @@ const GROWS: f64 = 1.25;
 /// The path is full after this many round trips without such growth.
 pub(super) const ROUND_TRIPS: u8 = 3;
 
-/// BBR's start-up: whether what comes back over all links still grows from round trip to round
+/// BBR's start-up: whether the rate of echoes over all links still grows from round trip to round
 /// trip.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Growth {
-    /// The greatest rate of a round trip, in cells a second, that was a quarter more than the one
-    /// before it.
+    /// The last rate of a round trip, in cells a second, that was at least a quarter higher than
+    /// the one before.
     best: f64,
-    /// Round trips since then; three end the start-up.
+    /// Round trips since then; three of them end the start-up.
     pub(super) without: u8,
-    /// Cells that had come back when the round trip began, and when that was.
+    /// The cells that had come back when the current round trip began, and that time.
     round: Option<(u64, MonoTime)>,
-    /// Round trips in succession in which nothing has waited.
+    /// Number of consecutive round trips in which no cells waited.
     unqueued: u8,
-    /// How long cells have waited in the last two round trips that were timed.
+    /// How long cells waited in the last two timed round trips.
     waits: [Duration; 2],
 }
 
 impl Growth {
-    /// Before the first cell.
+    /// The state before the first cell.
     pub(super) const START: Self =
         Self { best: 0.0, without: 0, round: None, unqueued: 0, waits: [Duration::ZERO; 2] };
 
@@ -38,7 +38,7 @@ impl Growth {
         self.without >= ROUND_TRIPS
     }
 
-    /// Looks for growth during the start-up; returns the rate of a round trip that has ended.
+    /// Checks the growth during the start-up; returns the rate of a round trip that has ended.
     pub(super) fn look(&mut self, echoed: u64, shortest: Duration, now: MonoTime) -> Option<f64> {
         let (before, since) = *self.round.get_or_insert((echoed, now));
         let time = now.since(since);
@@ -55,19 +55,19 @@ impl Growth {
         Some(rate)
     }
 
-    /// Takes a round trip into account that was timed.
+    /// Notes a timed round trip.
     pub(super) fn note_timed(&mut self, took: Duration, shortest: Duration) {
         self.waits = [took.saturating_sub(shortest), self.waits[0]];
         let is_unqueued = took < shortest * 5 / 4 + 2 * MIN_NAP;
         self.unqueued = if is_unqueued { self.unqueued.saturating_add(1) } else { 0 };
     }
 
-    /// How many of the shortest round trips the window is to fill.
+    /// The number of shortest round trips that the window must fill.
     pub(super) fn gain(&self) -> u32 {
         if self.is_over() && self.unqueued < ROUND_TRIPS { 1 } else { 2 }
     }
 
-    /// How long cells wait on their way, at least.
+    /// The least time that cells wait on their way.
     pub(super) fn wait(&self) -> Duration {
         self.waits[0].min(self.waits[1])
     }

@@ -1,4 +1,4 @@
-//! Windows and naps next to targets of all kinds, without sockets and clocks.
+//! Windows and naps with targets of all kinds, without sockets and clocks.
 
 use std::collections::VecDeque;
 
@@ -8,17 +8,18 @@ use super::growth::ROUND_TRIPS;
 use super::pace::{MAX_NAP, MAX_TURNS};
 use super::*;
 
-/// Steps of the simulation: a tenth of a millisecond.
+/// Step of the simulation: a tenth of a millisecond.
 const STEP_MICROS: u64 = 100;
-/// Cells that one writing call sends.
+/// Cells that one write call sends.
 const CALL: u64 = 84;
 
-/// A target: how many cells it may have echoed, of those that have come, at a time in seconds.
+/// A target: the total number of cells that it may have echoed at a time in seconds, given the
+/// cells that have arrived.
 type Law = Box<dyn FnMut(f64, &Arrived) -> u64>;
 
-/// The cells that have come to a target.
+/// The cells that have arrived at a target.
 struct Arrived {
-    /// Cells that wait to be echoed, of all links.
+    /// Cells of all links that wait to be echoed.
     waiting: u64,
 }
 
@@ -26,42 +27,42 @@ struct Arrived {
 struct Net {
     /// The time, in microseconds.
     micros: u64,
-    /// The round trip without any queue.
+    /// The round trip without queues.
     delay_micros: u64,
-    /// What the links share.
+    /// The state that the links share.
     path: Path,
     links: Vec<Window>,
-    /// Cells on their way to the target: when they arrive, their link, and how many.
+    /// Cells on their way to the target: time of arrival, link, and number.
     there: VecDeque<(u64, usize, u64)>,
-    /// Cells at the target, in the order in which they came.
+    /// Cells at the target, in the order of arrival.
     waiting: VecDeque<(usize, u64)>,
     /// Cells in the measurer's kernel.
     unread: Vec<u64>,
-    /// What arrives on this link is lost.
+    /// A link on which all cells are lost.
     dead: Option<usize>,
     /// Whether the target serves the first links first, as tor does when its tokens are used up.
     is_unfair: bool,
     /// The links that were read and that wrote last.
     last: (usize, usize),
-    /// Links to read after the nap.
+    /// The number of links to read after the nap.
     share: usize,
-    /// Calls that moved something.
+    /// System calls that moved bytes.
     calls: u64,
     /// The target.
     law: Law,
-    /// The measurer sleeps until then.
+    /// The measurer naps until this time.
     naps_until: u64,
     /// Cells echoed.
     echoed: u64,
-    /// Naps taken.
+    /// Number of naps.
     naps: u64,
     longest_nap: Duration,
-    /// When the target had nothing to echo, in steps.
+    /// Time in which the target had nothing to echo, in steps.
     idle_steps: u64,
 }
 
 impl Net {
-    /// Before the first cell.
+    /// The state before the first cell.
     fn new(links: usize, delay: Duration, law: Law) -> Self {
         let path = Path::new(links, links as u64, None);
         Self {
@@ -86,17 +87,17 @@ impl Net {
         }
     }
 
-    /// Cells that may be on the way, over all links.
+    /// The number of allowed cells in flight over all links.
     fn windows(&self) -> u64 {
         self.path.all.cells.min(self.links.iter().map(|link| link.cells).sum())
     }
 
-    /// Cells that the target has and has not echoed.
+    /// Cells that the target has not echoed.
     fn held(&self) -> u64 {
         self.waiting.iter().map(|&(_, cells)| cells).sum()
     }
 
-    /// Runs for so long.
+    /// Runs for this time.
     fn run(&mut self, time: Duration) {
         let end = self.micros + MonoTime::from(time).micros();
         while self.micros < end {
@@ -106,7 +107,7 @@ impl Net {
             }
             self.micros += STEP_MICROS;
         }
-        // What came until now counts.
+        // Cells that came back until now count.
         if self.micros >= self.naps_until {
             self.measure();
         }
@@ -120,7 +121,7 @@ impl Net {
         (self.idle_steps - before) as f64 / steps as f64
     }
 
-    /// What the target does in a step.
+    /// A step of the target.
     fn echo(&mut self) {
         while let Some(&(at, link, cells)) = self.there.front()
             && at <= self.micros
@@ -141,7 +142,7 @@ impl Net {
         {
             let now = left.min(*cells);
             (left, *cells) = (left - now, *cells - now);
-            // The way back is in the delay of the way there.
+            // The way back is included in the delay of the way there.
             self.unread[*link] += now;
             if *cells == 0 {
                 self.waiting.pop_front();
@@ -149,7 +150,8 @@ impl Net {
         }
     }
 
-    /// What the measurer does when it is awake: reads, writes, and naps when nothing is left.
+    /// A step of the measurer while it is awake: reads, writes, and naps when there is nothing to
+    /// do.
     fn measure(&mut self) {
         let now = MonoTime::from_micros(self.micros);
         let count = self.links.len();
@@ -187,7 +189,7 @@ impl Net {
     }
 }
 
-/// A target that echoes `rate` cells a second, which gather for `refill` before they count.
+/// A target that echoes `rate` cells a second, in batches of `refill`.
 fn steady(rate: f64, refill: Duration) -> Law {
     bursty(move |_| rate, refill)
 }
@@ -208,8 +210,8 @@ fn bursty(rate: impl Fn(f64) -> f64 + 'static, refill: Duration) -> Law {
     })
 }
 
-/// A target that decrypts at a steady rate, but keeps what it has for the last `hold` of each
-/// `period`, and gives it all at once.
+/// A target that decrypts at a steady rate, but holds its echoes for the last `hold` of each
+/// `period`, and then sends them all at once.
 fn holding(rate: f64, hold: f64, period: f64) -> Law {
     let (mut last, mut decrypted) = (0.0, 0.0);
     Box::new(move |now, arrived| {
@@ -224,12 +226,11 @@ fn holding(rate: f64, hold: f64, period: f64) -> Law {
     })
 }
 
-/// Milliseconds.
 const fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
 
-/// Asserts that a number is in a range, which is given as parts of another.
+/// Asserts that a number is in a range, given as factors of `of`.
 #[track_caller]
 fn assert_within(value: f64, of: f64, range: std::ops::RangeInclusive<f64>, what: &str) {
     let part = value / of;
@@ -275,7 +276,7 @@ fn links_of_a_slow_target_take_turns() {
 
 #[test]
 fn a_fast_and_distant_link_gets_what_it_needs() {
-    // 1 Gbit/s over 300 ms: 243,000 cells/s, 73,000 on the way.
+    // 1 Gbit/s over 300 ms: 243,000 cells/s, 73,000 in flight.
     for links in [1, 20] {
         let mut net = Net::new(links, ms(300), steady(243_000.0, ms(0)));
         net.run(ms(8_000));
@@ -359,7 +360,7 @@ fn a_target_that_becomes_slower_is_sent_nothing_until_it_has_little_left() {
 
 #[test]
 fn naps_do_not_keep_a_window_small() {
-    // All echoes are there at each nap's end, with any window; nothing else is the limit.
+    // All echoes are there at each nap's end, with any window; there is no other limit.
     let mut path = Path::new(1, 1, None);
     let mut window = Window::new(&path);
     let mut now = MonoTime::from_micros(0);
@@ -380,7 +381,7 @@ fn naps_do_not_keep_a_window_small() {
     }
 }
 
-/// A path after its start-up, with this shortest round trip and two that took longer.
+/// The path after its start-up, with this shortest round trip and two longer ones.
 fn path(shortest: Duration, longer: [Duration; 2]) -> Path {
     let mut path = Path::new(20, 20, None);
     (path.shortest, path.all.is_starting, path.growth.without) = (shortest, false, ROUND_TRIPS);
@@ -427,8 +428,8 @@ fn only_the_greatest_window_counts_as_a_limit() {
 
 #[test]
 fn a_dead_link_is_given_up_and_leaves_the_others_what_it_held() {
-    // One of twenty swallows what it is sent; then the target becomes slower, and what is lost
-    // there is more than it may have on the way at all.
+    // One of twenty links loses all cells; then the target becomes slower, and the lost cells are
+    // more than all links may have in flight.
     let rate = |now| if now < 3.5 { 25.0 * TEN_MBIT } else { TEN_MBIT };
     let mut net = Net::new(20, ms(10), bursty(rate, ms(10)));
     net.run(ms(2_000));
@@ -459,7 +460,7 @@ fn a_dead_link_is_given_up_and_leaves_the_others_what_it_held() {
 
 #[test]
 fn a_dead_link_that_holds_all_there_is_is_given_up() {
-    // 1 Mbit/s: 84 cells on one link are more than may be on the way in all.
+    // 1 Mbit/s: 84 cells on one link are more than all links together may have in flight.
     let mut net = Net::new(20, ms(10), steady(TEN_MBIT / 10.0, ms(10)));
     net.run(ms(3_000));
     net.dead = Some(7);

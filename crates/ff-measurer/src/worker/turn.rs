@@ -1,4 +1,4 @@
-//! A worker's turn: which sockets it reads and writes, and how much the rate leaves each.
+//! A worker's turn: the sockets that it reads and writes, and the cells that the rate allows each.
 
 use ff_proto::cell::CELL_LEN;
 use ff_proto::rate::TokenBucket;
@@ -8,13 +8,13 @@ use super::{Stage, Worker};
 use crate::fault::Fault;
 use crate::window::Pace;
 
-/// Reads and writes of one socket in the turn after a nap: 8 MB are read at most, as much as all
-/// may have waiting.
+/// The largest number of reads and of writes of a socket in the turn after a nap: at most 8 MB are
+/// read, the largest queue of all links.
 const CALLS_AFTER_NAP: u8 = 64;
 
 impl Worker {
-    /// Serves the links whose turn has come; all of them when the second ends, because what has
-    /// come before is to count in it. Returns whether there is more to do at once.
+    /// Serves the links whose turn has come; all of them at the end of a second, because bytes that
+    /// have arrived before must count in it. Returns whether there is more to do at once.
     pub(super) fn turn_after_nap(&mut self, pace: Pace, began: MonoTime) -> bool {
         let mut busy = false;
         if !self.is_second_over(began) {
@@ -28,8 +28,8 @@ impl Worker {
         busy
     }
 
-    /// Reads the next sockets so often at most, and writes to those that may have more, as often.
-    /// Returns whether there is more to do at once.
+    /// Reads each of the next sockets at most `calls` times, and writes likewise to those with
+    /// room. Returns whether there is more to do at once.
     pub(super) fn turn(&mut self, now: MonoTime, sockets: usize, calls: u8) -> bool {
         if let Some(bucket) = &mut self.bucket {
             bucket.fill(now);
@@ -41,7 +41,7 @@ impl Worker {
             busy |= self.serve(self.reader, |worker, index| worker.read(index, now, calls));
         }
         self.scratch.path.settle(now);
-        // Behind the one that wrote last, so that all have their turn if not all may write.
+        // After the one that wrote last, so that all have their turn even if not all may write.
         let first = self.writer;
         for step in 1..=count {
             let index = (first + step) % count;
@@ -62,7 +62,7 @@ impl Worker {
         })
     }
 
-    /// Reads one socket so often at most. Returns whether there is more.
+    /// Reads one socket at most `calls` times. Returns whether there is more.
     fn read(&mut self, index: usize, now: MonoTime, calls: u8) -> Result<bool, Fault> {
         let Some(socket) = &mut self.sockets[index] else { return Ok(false) };
         socket.look(&mut self.scratch.path, &mut self.counters, now)?;
@@ -73,7 +73,7 @@ impl Worker {
         Ok(more)
     }
 
-    /// Writes one socket so often at most. Returns whether there is more.
+    /// Writes one socket at most `calls` times. Returns whether there is more.
     fn write(&mut self, index: usize, now: MonoTime, calls: u8) -> Result<bool, Fault> {
         let sending =
             matches!(self.stage, Stage::Running { start, end } if start <= now && now < end);
@@ -101,7 +101,8 @@ impl Worker {
     }
 }
 
-/// Cells the bucket allows: whole records, so that the rate does not change their size.
+/// The number of cells that the bucket allows: whole records, so that the rate does not change
+/// their size.
 fn allowed_cells(bucket: &TokenBucket, cells_per_record: usize) -> u64 {
     let bytes = u64::try_from(bucket.available_bytes()).unwrap_or(0);
     let per_record = cells_per_record as u64;

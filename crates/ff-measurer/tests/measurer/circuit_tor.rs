@@ -1,5 +1,5 @@
-//! Circuits through a real tor, to another one and to a sink of ours, with the crypto of today's
-//! clients and with the older one.
+//! Circuits through a real tor, to another tor and to one of our sinks, with the crypto of current
+//! clients and the older one.
 
 use std::time::Duration;
 
@@ -18,17 +18,17 @@ use ff_proto::onion::ntor::{HANDSHAKE_TYPE, NtorServer, OnionKey};
 use tokio::net::TcpListener;
 use tokio::time::timeout;
 
-/// How long anything here may take, also on a busy machine.
+/// The time limit of each step, also on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Cells sent through a circuit in each direction: fewer than a stream's or a circuit's windows.
+/// Cells sent through a circuit in each direction: fewer than the windows of streams and circuits.
 const CELLS: u64 = 400;
 
-/// What clients know of a relay.
+/// The keys of a relay that clients know.
 fn onion_key(tor: &LoneRelay) -> OnionKey {
     OnionKey { id: Ed25519Id(tor.ed_identity()), key: tor.ntor_onion_key().expect("a key") }
 }
 
-/// The way through one relay to another.
+/// The path through one relay to another.
 fn way(first: &LoneRelay, second: &LoneRelay, crypto: CryptoKind) -> Way {
     let mut rsa_id = [0; 20];
     hex::decode_to_slice(second.rsa_fingerprint(), &mut rsa_id).expect("hex digits");
@@ -115,7 +115,7 @@ async fn answer(
     (link, asked.circ_id)
 }
 
-/// Sends cells of this content on a circuit.
+/// Sends cells with this content on a circuit.
 async fn send(link: &mut ControlLink, circ_id: u32, secret: &[u8; 16]) {
     let mut content = Content::new(secret);
     for _ in 0..CELLS / 50 {
@@ -130,7 +130,7 @@ async fn send(link: &mut ControlLink, circ_id: u32, secret: &[u8; 16]) {
     }
 }
 
-/// Receives them at the other end, and fails unless the relay has done this with each.
+/// Receives the cells at the other end, and fails unless the relay has handled each this way.
 async fn check(link: &mut ControlLink, circ_id: u32, secret: &[u8; 16], passage: &Passage) {
     let (mut checker, mut tag) = (Checker::new(secret, passage), passage.tag);
     for index in 0..CELLS {
@@ -161,7 +161,7 @@ async fn what_a_tor_does_with_cells_in_transit_is_known() {
         let (there, back) = ([1; 16], [2; 16]);
         tokio::join!(send(&mut link, circ_id, &there), check(&mut sink, sink_id, &there, &forward));
         tokio::join!(send(&mut sink, sink_id, &back), check(&mut link, circ_id, &back, &backward));
-        // A tor that a busy machine stops warns of the clock, and that its computer is slow.
+        // A tor that a busy machine stops logs warnings about its clock and a slow computer.
         let (log, meant) = (tor.log(), ["cell", "Closing circuit", "Bug"]);
         let warnings = log[said..].lines().filter(|line| line.contains("[warn]"));
         let of_cells = warnings.filter(|line| meant.iter().any(|word| line.contains(word)));

@@ -1,6 +1,6 @@
 //! Exchanges over a link of a known rate, and their cost compared with a plain loop.
 //!
-//! Both tests are ignored: the first needs root and Debian's iproute2, the second takes two cores.
+//! Both tests are ignored: the first needs root and Debian's iproute2, the second needs two cores.
 
 use std::fs::File;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
@@ -16,14 +16,14 @@ use ff_measurer::thread_cpu_time;
 use ff_proto::units::BytesPerSec;
 use zeroize::Zeroizing;
 
-/// Bytes of Ethernet's, IP's and UDP's headers, which TBF counts as well.
+/// Bytes of the Ethernet, IP and UDP headers, which TBF also counts.
 const HEADER_BYTES: f64 = 42.0;
 
-/// Two network namespaces that a link joins; gone when it is dropped.
+/// Two network namespaces joined by a link; deleted when this is dropped.
 struct Hosts([String; 2]);
 
 impl Hosts {
-    /// Makes them, with a link that carries `rate` each way and has a queue for it.
+    /// Creates them, with a link that carries `rate` each way and has a queue for it.
     fn new(rate: &str) -> Self {
         let hosts = Self(["a", "b"].map(|end| format!("ff-exchange-{}-{end}", std::process::id())));
         let [a, b] = &hosts.0;
@@ -69,7 +69,7 @@ fn address(place: usize) -> IpAddr {
     Ipv4Addr::new(198, 18, 0, u8::try_from(place).expect("two hosts") + 1).into()
 }
 
-/// Runs ip.
+/// Runs `ip`.
 fn ip(args: &[&str]) {
     run("ip", args);
 }
@@ -89,7 +89,7 @@ fn bind(addr: IpAddr) -> Exchange {
     Exchange::bind(&bind).expect("there is a free port")
 }
 
-/// Lets two hosts exchange.
+/// Lets two hosts exchange packets.
 fn exchange(hosts: [Exchange; 2], rate: BytesPerSec, secs: u64) -> (Said, Vec<ExchangeTotals>) {
     let addrs = hosts.each_ref().map(|host| host.bound()[0].addr);
     let mut running = Vec::new();
@@ -162,7 +162,8 @@ fn what_a_gigabyte_costs_beside_a_plain_loop() {
     println!("plain loop: {rate} one way, CPU s per GB: send {send:.3}, receive {receive:.3}");
 }
 
-/// One datagram per system call, as fast as it goes: the rate received, and CPU s per GB.
+/// Sends one datagram per system call without a rate limit; returns the received rate, and CPU s
+/// per GB.
 fn plain_loop() -> (BytesPerSec, f64, f64) {
     const RUN: Duration = Duration::from_secs(3);
     let sockets = [(); 2].map(|()| UdpSocket::bind("127.0.0.1:0").expect("there is a free port"));

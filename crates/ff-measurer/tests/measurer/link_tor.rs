@@ -1,4 +1,4 @@
-//! Opens links to a real tor, and to everything that is not the relay it should be.
+//! Opens links to a real tor, and to peers that are not the expected relay.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -22,7 +22,7 @@ use rustls::{
 };
 use tor_llcrypto::pk::ed25519::Ed25519Identity;
 
-/// An identity that no relay has.
+/// An identity of no relay.
 const NOBODY: [u8; 32] = [3; 32];
 
 fn identity(tor: &LoneRelay) -> Ed25519Identity {
@@ -52,7 +52,7 @@ async fn create_fast_is_answered() {
     control.close().await;
 }
 
-/// Many cells in one call, more than a record holds, and every answer arrives.
+/// After many cells in one call, more than a record holds, every answer arrives.
 #[tokio::test]
 async fn many_cells_at_once_are_answered() {
     let tor = LoneRelay::start().expect("a tor");
@@ -66,12 +66,12 @@ async fn many_cells_at_once_are_answered() {
     for _ in 1..=100 {
         answered.push(next_of(&mut control, CMD_CREATED_FAST).await.circ_id);
     }
-    // tor keeps the order within a circuit only; its scheduler picks among circuits.
+    // tor keeps the order only within a circuit; its scheduler chooses among circuits.
     answered.sort_unstable();
     assert_eq!(answered, (1..=100).map(|id| 0x8000_0000 | id).collect::<Vec<u32>>());
     let too_long = control.send_cells(&vec![0; 1 << 20]).await;
     assert!(matches!(too_long, Err(ControlError::TooLong { .. })), "{too_long:?}");
-    // A relay that goes away is told apart from one that misbehaves.
+    // A relay that closes the link is distinguished from one that misbehaves.
     drop(tor);
     let ended = loop {
         match control.recv_cell().await {
@@ -128,7 +128,7 @@ async fn relays_certificate_without_its_key_is_refused() {
 
 #[tokio::test]
 async fn closed_port_is_refused() {
-    // Port 1 is never given to the listeners of other tests.
+    // Other tests' listeners never have port 1.
     let addr = SocketAddr::from(([127, 0, 0, 1], 1));
     let error = open_to(addr, NOBODY.into()).await.expect_err("closed port");
     assert!(matches!(error, LinkError::Refused { .. }), "{error:?}");
@@ -163,7 +163,7 @@ async fn secure_web_server_is_not_tor() {
     }
 }
 
-/// The stage in which a peer falls silent, when it is waited for so long.
+/// The stage in which a silent peer's time limit is reached.
 async fn silent_stage(addr: SocketAddr, handshake_timeout: Duration) -> Stage {
     let options = LinkOptions { handshake_timeout, ..options() };
     let target = TargetAddr { addr, ed_identity: NOBODY.into() };
@@ -174,7 +174,7 @@ async fn silent_stage(addr: SocketAddr, handshake_timeout: Duration) -> Stage {
 
 #[tokio::test]
 async fn a_peer_that_is_silent_from_the_beginning_times_out() {
-    // The kernel accepts; nobody ever reads.
+    // The kernel accepts the connection, but nothing is read.
     let (_listener, addr) = listener();
     assert_eq!(silent_stage(addr, Duration::from_millis(300)).await, Stage::Tls);
 }
@@ -202,7 +202,7 @@ async fn peer_that_hangs_up_is_named_as_such() {
     assert!(matches!(error, LinkError::Closed { stage: Stage::Tls, .. }), "{error:?}");
 }
 
-/// Time limits that a busy test machine keeps.
+/// Time limits that a busy test machine can keep.
 fn options() -> LinkOptions {
     let [connect_timeout, handshake_timeout] = [Duration::from_secs(60); 2];
     LinkOptions { connect_timeout, handshake_timeout, ..LinkOptions::default() }
@@ -213,7 +213,7 @@ async fn open_to(addr: SocketAddr, ed_identity: Ed25519Identity) -> Result<Link,
     open(&TargetAddr { addr, ed_identity }, &options()).await
 }
 
-/// The next cell with this command; others are passed over.
+/// The next cell with this command; others are skipped.
 async fn next_of(control: &mut ControlLink, command: u8) -> OwnedCell {
     let wait = async {
         loop {
@@ -233,13 +233,12 @@ fn listener() -> (TcpListener, SocketAddr) {
     (listener, addr)
 }
 
-/// Waits until the peer hangs up. A socket that is closed before has what it has not read reset the
-/// connection.
+/// Waits until the peer closes the connection. Closing a socket with unread data would reset it.
 fn until_hung_up(tcp: &mut TcpStream) {
     while tcp.read(&mut [0; 4096]).is_ok_and(|len| len > 0) {}
 }
 
-/// A TLS server that does its handshake and then `serve`s.
+/// A TLS server that completes its handshake and then calls `serve`.
 fn tls_server(serve: impl FnOnce(Leg) + Send + 'static) -> SocketAddr {
     let (cert, key) = new_certificate();
     let (listener, addr) = listener();
@@ -247,7 +246,7 @@ fn tls_server(serve: impl FnOnce(Leg) + Send + 'static) -> SocketAddr {
         let (tcp, _) = listener.accept().expect("accept");
         let mut leg = server(tcp, Arc::new(Fixed(certified(cert, key))));
         while leg.tls.is_handshaking() {
-            // A client that does not wait any longer hangs up.
+            // A client that stops waiting closes the connection.
             if leg.tls.complete_io(&mut leg.tcp).is_err() {
                 return;
             }
@@ -264,7 +263,7 @@ struct Leg {
 }
 
 impl Leg {
-    /// Moves what there is in both directions; returns what was received, `None` at the end.
+    /// Moves the available data in both directions; returns the received data, `None` at the end.
     fn turn(&mut self, send: &[u8]) -> Option<Vec<u8>> {
         self.tls.writer().write_all(send).ok()?;
         while self.tls.wants_write() && self.tls.write_tls(&mut self.tcp).is_ok() {}
@@ -331,7 +330,7 @@ fn certified(cert: CertificateDer<'static>, key: PrivateKeyDer<'static>) -> Arc<
     Arc::new(CertifiedKey::new(vec![cert], any_supported_type(&key).expect("RSA key")))
 }
 
-/// Shows the same certificate to everybody.
+/// Presents the same certificate to every client.
 #[derive(Debug)]
 struct Fixed(Arc<CertifiedKey>);
 
@@ -341,7 +340,7 @@ impl ResolvesServerCert for Fixed {
     }
 }
 
-/// Believes everything: the attacker does not care whom it talks to.
+/// Accepts every certificate, as an attacker does.
 #[derive(Debug)]
 struct Careless;
 

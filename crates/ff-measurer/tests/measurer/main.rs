@@ -1,5 +1,5 @@
-//! Links, circuits, cells in transit and the service, against relays. One program, so that tests,
-//! most of which wait, run at the same time.
+//! Links, circuits, cells in transit and the service, tested with relays. They are one program, so
+//! that tests, most of which wait, run at the same time.
 
 mod circuit_tor;
 mod exchange_net;

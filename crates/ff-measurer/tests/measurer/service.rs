@@ -1,5 +1,4 @@
-//! Measurers as a service: which peers are accepted, what is refused, and what is left when a peer
-//! goes.
+//! Measurers as a service: accepted peers, refusals, and the state after a peer has left.
 
 mod exchange;
 
@@ -22,11 +21,11 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-/// How long an event is waited for: less than the minute after which a service gives a task up by
-/// itself, and more than anything takes on a busy machine.
+/// The time limit of waiting for an event: less than the minute after which a service gives up a
+/// task by itself, and more than any step takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(45);
 
-/// A service, and those who know it.
+/// A service and its peers.
 struct Lab {
     service: Arc<Service>,
     key: SigningKey,
@@ -34,7 +33,7 @@ struct Lab {
     addr: SocketAddr,
     /// The coordinator that may give it work.
     coordinator: SigningKey,
-    /// Ends with the service.
+    /// The task of the service.
     serving: JoinHandle<anyhow::Result<()>>,
 }
 
@@ -50,7 +49,7 @@ impl Lab {
         Self { service, key, addr, coordinator, serving }
     }
 
-    /// A connection to it with this key, as somebody who takes it for the owner of that one.
+    /// A connection to it with this key, by a peer that expects the owner of `expected`.
     fn connect(&self, key: &SigningKey, expected: &SigningKey) -> RemoteMeasurer {
         let address = self.addr.to_string();
         RemoteMeasurer::new(&address, measurer_id(expected), key).expect("a good address")
@@ -66,7 +65,7 @@ fn fresh_key() -> SigningKey {
     SigningKey::from_bytes(&rand::random())
 }
 
-/// Settings with this one coordinator.
+/// Settings with this coordinator only.
 fn settings(coordinator: &SigningKey, limits: AdmissionLimits) -> Settings {
     let id = measurer_id(coordinator);
     Settings { coordinators: vec![Coordinator { name: "test".to_owned(), id }], limits }
@@ -77,7 +76,7 @@ fn private() -> AdmissionLimits {
     AdmissionLimits { private_targets: true, ..AdmissionLimits::default() }
 }
 
-/// A task for a relay there.
+/// A task for a relay at this address.
 fn task(addr: SocketAddr) -> Task {
     Task {
         measurement: MeasurementId([0; 16]),
@@ -93,13 +92,13 @@ fn task(addr: SocketAddr) -> Task {
     }
 }
 
-/// Something that takes connections and says nothing; hands them out.
+/// A peer that accepts connections and is silent.
 async fn silent_relay() -> (SocketAddr, TcpListener) {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     (listener.local_addr().expect("its address"), listener)
 }
 
-/// The message of what was refused.
+/// The message of a refused task.
 async fn refused(client: &RemoteMeasurer, task: &Task) -> String {
     let prepared = timeout(PATIENCE, client.prepare(task)).await.expect("an answer");
     let failure = prepared.err().expect("it is refused");
@@ -130,11 +129,11 @@ async fn only_who_has_the_right_key_is_let_in_on_either_side() {
     };
     let failure = lab.connect(&stranger, &lab.key).describe().await.expect_err("a stranger");
     expect(failure, &[format!("identity {} is in no [[coordinator]] table", text(&stranger))]);
-    // A host that takes another's place is not talked to.
+    // A client does not talk to a host with another key.
     let failure = lab.connect(&lab.coordinator, &stranger).describe().await.expect_err("another");
     let [found, expected] = [text(&lab.key), text(&stranger)];
     expect(failure, &[format!("identity {found}, but the [[measurer]] table has {expected}")]);
-    // A coordinator that is taken off the list has lost its connection's worth, too.
+    // A coordinator that is removed from the list loses its open connection, too.
     let client = lab.client();
     client.describe().await.expect("it may still ask");
     lab.service.set(settings(&stranger, private()));
@@ -199,7 +198,7 @@ async fn who_only_asks_how_it_is_ends_nothing_of_the_same_coordinators() {
     let lab = Lab::start(private()).await;
     let (addr, relay) = silent_relay().await;
     let coordinator = lab.client();
-    // Twice: what begins after it on the older connection must go on, too.
+    // Twice: later work on the older connection must also continue.
     for _ in 0..2 {
         let client = coordinator.clone();
         let preparing = tokio::spawn(async move { client.prepare(&task(addr)).await.map(drop) });
@@ -262,16 +261,16 @@ async fn a_service_that_ends_says_so_and_closes_its_links() {
 async fn who_says_nothing_is_not_waited_for() {
     let lab = Lab::start(private()).await;
     let silent = TcpStream::connect(lab.addr).await.expect("it listens");
-    // Others are let in meanwhile.
+    // Others are accepted meanwhile.
     lab.client().describe().await.expect("its coordinator may ask");
-    // Nor do many of them keep anybody out.
+    // Many of them do not keep others out either.
     let mut many = Vec::new();
     for _ in 0..100 {
         many.push(TcpStream::connect(lab.addr).await.expect("it listens"));
     }
     lab.client().describe().await.expect("its coordinator may ask");
     until_closed(silent).await;
-    // The last of them makes way for nobody: its time is up.
+    // The last of them reaches its time limit without being displaced.
     until_closed(many.pop().expect("there are many")).await;
 }
 
@@ -311,7 +310,7 @@ async fn what_is_not_a_measurer_is_named_with_its_address() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_measurer_that_hangs_is_noticed() {
-    // It takes the connection and never says a word.
+    // It accepts the connection and is silent.
     let (addr, _listener) = silent_relay().await;
     let (key, coordinator) = (fresh_key(), fresh_key());
     let client = RemoteMeasurer::new(&addr.to_string(), measurer_id(&key), &coordinator);

@@ -1,7 +1,7 @@
 //! Cells in transit through relays that cheat.
 //!
-//! The relay here is as small as can be: one link in, one circuit with the older crypto, one link
-//! out.
+//! The relay here is minimal: one incoming link, one circuit with the older crypto, one outgoing
+//! link.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -24,44 +24,44 @@ use ff_proto::units::BytesPerSec;
 use sha1::{Digest, Sha1};
 use tokio::net::TcpListener;
 
-/// How long a handshake may take, also on a busy machine.
+/// The time limit of a handshake, also on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// How long cells are sent: longer than a busy machine stops one of the threads that take part.
+/// How long cells are sent: longer than a busy machine stops one of the threads.
 const SECS: u64 = 4;
-/// Where the older crypto's cells have their fields.
+/// The offsets of fields in cells of the older crypto.
 const FORMAT: Format = Format { command_at: 0, len_at: 9 };
-/// Bytes in front of the handshake in EXTEND2 to an IPv4 address with both identities.
+/// Bytes before the handshake in EXTEND2 to an IPv4 address with both identities.
 const SPECIFIERS_LEN: usize = 1 + (2 + 6) + (2 + 20) + (2 + 32);
 
-/// How the relay deviates from the protocol.
+/// How the relay violates the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Lie {
     Nothing,
-    /// Sends the measurer's cells back by itself.
+    /// Returns the measurer's cells itself.
     Return,
-    /// Loses one in a hundred.
+    /// Drops one cell in a hundred.
     Drop,
-    /// Swaps two of a hundred.
+    /// Swaps two cells of a hundred.
     Swap,
-    /// Passes cells on as they are.
+    /// Forwards cells unchanged.
     SkipCrypto,
-    /// Passes no cells on to the measurer.
+    /// Forwards no cells to the measurer.
     OneWay,
 }
 
-/// What the relay and the client have derived for one direction, and cells so far.
+/// The keys that relay and client have derived for one direction, and its count of cells.
 struct Lane {
     keystream: Keystream,
-    /// Of the relay's own cells.
+    /// The digest of the relay's own cells.
     digest: Sha1,
-    /// Cells passed on.
+    /// Cells forwarded.
     count: u32,
     /// The cell that waits to be swapped.
     waiting: Option<Body>,
 }
 
 impl Lane {
-    /// The cells to pass on in place of this one.
+    /// The cells to forward in place of this one.
     fn pass(&mut self, mut body: Body, lie: Lie) -> Vec<Body> {
         if lie != Lie::SkipCrypto {
             self.keystream.apply(&mut body);
@@ -92,7 +92,7 @@ async fn next_of(link: &mut ControlLink, command: u8) -> OwnedCell {
     }
 }
 
-/// Extends a circuit as EXTEND2 says: opens the next link, and gives the answer's handshake.
+/// Extends a circuit by an EXTEND2: opens the next link, and returns the handshake of the answer.
 async fn extend(data: &[u8]) -> (ControlLink, Vec<u8>) {
     let addr: [u8; 6] = data[3..9].try_into().expect("an IPv4 address");
     let [a, b, c, d, high, low] = addr;
@@ -164,7 +164,8 @@ async fn serve(listener: TcpListener, identity: LinkIdentity, server: NtorServer
     }
 }
 
-/// Sends 5 Mbit/s each way through such a relay: the totals of the measurer, and those of the sink.
+/// Sends 5 Mbit/s each way through such a relay; returns the totals of the measurer and of the
+/// sink.
 async fn transit(lie: Lie) -> Result<Box<[WorkerTotals; 2]>, TransitError> {
     let identity = LinkIdentity::generate().expect("an identity");
     let ed_identity = identity.ed_identity();
@@ -198,7 +199,7 @@ async fn transit(lie: Lie) -> Result<Box<[WorkerTotals; 2]>, TransitError> {
     Ok(totals)
 }
 
-/// Fails unless the check finds it.
+/// Fails unless the check detects it.
 async fn assert_found(lie: Lie) {
     let error = transit(lie).await.expect_err("it is found");
     let TransitError::Measurer(MeasurerError::Session(SessionFailure::Violation(violation))) =
@@ -217,7 +218,7 @@ async fn assert_found(lie: Lie) {
 async fn an_honest_relay_passes() {
     let [ours, theirs] = *transit(Lie::Nothing).await.expect("an honest relay");
     for (from, to) in [(&ours, &theirs), (&theirs, &ours)] {
-        // How many are on the way at the end is the machine's matter.
+        // How many are in flight at the end depends on the machine.
         let (sent, arrived) = (from.sent_cells, to.echoed_cells);
         assert!((1..=sent).contains(&arrived), "{arrived} of {sent} have arrived");
         assert!((1..=arrived).contains(&to.checked_cells), "{to:?}");

@@ -1,4 +1,4 @@
-//! Cells in transit through a real tor that knows nothing of it.
+//! Cells in transit through a real tor, which does not know of measurements.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -17,15 +17,15 @@ use ff_proto::onion::ntor::HANDSHAKE_TYPE;
 use ff_proto::units::BytesPerSec;
 use tokio::net::TcpSocket;
 
-/// How long cells go through a tor here: longer than a busy machine stops one of the processes and
-/// threads that take part.
+/// How long cells are sent through a tor: longer than a busy machine stops one of the processes and
+/// threads.
 const SECS: u64 = 3;
 /// The rate each way.
 const RATE: BytesPerSec = BytesPerSec::from_mbit(20);
 /// The time without running that a worker may make up for.
 const BURST: Duration = Duration::from_millis(100);
 
-/// Through this relay, over two links and four circuits to two sinks.
+/// An order through this relay, over two links and four circuits to two sinks.
 fn order(tor: &LoneRelay, crypto: CryptoKind, direction: Direction) -> TransitOrder {
     let target = TargetAddr { addr: tor.or_addr(), ed_identity: tor.ed_identity().into() };
     let (onion_key, sinks) =
@@ -42,7 +42,7 @@ fn order(tor: &LoneRelay, crypto: CryptoKind, direction: Direction) -> TransitOr
     }
 }
 
-/// What one end did in all.
+/// The totals of one end.
 #[derive(Clone, Copy, Debug)]
 struct End {
     /// Cells sent.
@@ -53,7 +53,7 @@ struct End {
     checked: u64,
 }
 
-/// Carries an order out: its seconds, and what the measurer and the sinks did.
+/// Carries out an order; returns its seconds, and the totals of the measurer and the sinks.
 async fn carry_out(mut transit: Transit) -> (Vec<TransitSecond>, [End; 2]) {
     transit.start(Instant::now() + START_LEAD);
     let mut seconds = Vec::new();
@@ -73,9 +73,8 @@ async fn carry_out(mut transit: Transit) -> (Vec<TransitSecond>, [End; 2]) {
     }
 }
 
-/// Fails unless cells went from one end to the other: no more than the rate allows, and of those
-/// that were sent some. What a tor that a busy machine stops has in its queues at the end is not
-/// counted.
+/// Fails unless cells arrived, and were no more than the rate allows. Cells in the queues of a
+/// stopped tor at the end do not count.
 fn assert_went(from: End, to: End) {
     let most = RATE.bytes_in(Duration::from_secs(SECS) + BURST) / CELL_LEN as u64;
     assert!((1..=most).contains(&from.sent), "{from:?}: at most {most} cells are due");
@@ -90,7 +89,7 @@ async fn cells_go_through_a_tor_both_ways_and_are_right() {
             let transit = Transit::prepare(&order(&tor, crypto, direction)).await;
             let (seconds, [ours, theirs]) = carry_out(transit.expect("circuits")).await;
             println!("{} {direction:?}: {seconds:?}, {ours:?}, {theirs:?}", crypto.name());
-            // What is on the way at the end comes after the last second.
+            // Cells in flight at the end arrive after the last second.
             assert!(seconds.iter().map(|s| s.forward_cells).sum::<u64>() <= theirs.arrived);
             assert!(seconds.iter().map(|s| s.backward_cells).sum::<u64>() <= ours.arrived);
             assert!(seconds.iter().map(|s| s.cpu_micros).sum::<u64>() > 0);
@@ -130,8 +129,8 @@ async fn quiet_circuits_are_checked_and_take_their_part() {
     assert_eq!(theirs.checked, theirs.arrived, "all that have come are right");
 }
 
-/// A link to a sink whose identity is not known; the sink answers with its own identity if asked
-/// for another one.
+/// A link to a sink of unknown identity; a sink answers with its own identity if asked for another
+/// one.
 async fn stranger(sink: SocketAddr) -> ControlLink {
     let mut target = TargetAddr { addr: sink, ed_identity: [9; 32].into() };
     loop {
@@ -143,8 +142,7 @@ async fn stranger(sink: SocketAddr) -> ControlLink {
     }
 }
 
-/// Asks for circuits that nobody expects until the link is cut off; returns how often that was
-/// refused.
+/// Asks for unexpected circuits until the link is closed; returns the number of refusals.
 async fn flood(mut link: ControlLink) -> u32 {
     let handshake = [7; 200];
     let body = create(HANDSHAKE_TYPE, &handshake).expect("it fits");
@@ -174,7 +172,7 @@ async fn strangers_with_links_are_no_part_of_a_measurement() {
     let mut idle = stranger(sink).await;
     assert_eq!(flood(stranger(sink).await).await, 1, "cut off after the first");
     let transit = listening.open().await.expect("circuits");
-    // The sink keeps the links that have circuits.
+    // The sink keeps links with circuits.
     idle.recv_cell().await.expect_err("the sink says nothing and hangs up");
     let (_, [ours, theirs]) = carry_out(transit).await;
     assert_went(ours, theirs);
@@ -190,7 +188,7 @@ async fn strangers_do_not_keep_the_relay_from_a_sink() {
     };
     let listening = Listening::start(&order).await.expect("a sink");
     let sink = listening.addrs().next().expect("a sink");
-    // More than a sink has places, from another address, and in front of the relay.
+    // More links than a sink has places, from another address, before the relay's.
     let mut silent = Vec::new();
     for _ in 0..100 {
         let socket = TcpSocket::new_v4().expect("a socket");

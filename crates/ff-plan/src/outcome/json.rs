@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 
 use super::{Asked, AttemptRow, Failure, Outcome, TargetInfo};
 
-/// Keys of a row that `--json` leaves out: its user's own options, and values derived from the
-/// rest.
+/// Keys of a row that `--json` leaves out: the user's own options, and values that follow from
+/// others.
 const LEFT_OUT: [&str; 11] = [
     "address",
     "nickname",
@@ -26,7 +26,7 @@ const LEFT_OUT: [&str; 11] = [
 const NOT_KNOWN: [&str; 3] = ["method", "asked_secs", "settle_secs"];
 
 impl Outcome {
-    /// The JSON object of `--json`.
+    /// The JSON object of `--json`; `files` are the files written.
     #[must_use]
     pub fn to_json(&self, files: &[PathBuf]) -> Value {
         let mut json = json!(AttemptRow::from(self));
@@ -39,7 +39,7 @@ impl Outcome {
     }
 }
 
-/// The JSON object of a measurement that did not come about.
+/// The JSON object of a measurement that did not take place.
 #[must_use]
 pub fn failed_json(message: &str) -> Value {
     let failure =

@@ -1,4 +1,4 @@
-//! What follows from an outcome.
+//! Values that follow from an outcome.
 
 use ff_proto::aggregate::{SecondSample, Verdict};
 use ff_proto::units::BytesPerSec;
@@ -6,13 +6,13 @@ use ff_proto::units::BytesPerSec;
 use super::{FAILED, Outcome, SecondRow};
 
 impl Outcome {
-    /// A [`Verdict`]'s name, or `failed`.
+    /// The [`Verdict`]'s name, or `failed`.
     #[must_use]
     pub fn verdict_name(&self) -> &'static str {
         self.result.as_ref().map_or(FAILED, |verdict| verdict.name())
     }
 
-    /// The exit status of a program that came to it, as `--help` lists it.
+    /// The exit status of a program with this outcome, as listed in `--help`.
     #[must_use]
     pub fn exit_status(&self) -> u8 {
         match &self.result {
@@ -32,14 +32,14 @@ impl Outcome {
         self.estimate.filter(|_| self.result == Ok(Verdict::Conclusive))
     }
 
-    /// The estimate, and the lower bound; one of them at most is there, because neither may be
-    /// taken for the other.
+    /// The estimate and the lower bound; at most one of them exists, because they must not be
+    /// confused.
     pub fn estimate_or_bound(&self) -> [Option<u64>; 2] {
         let rate = self.estimate.map(BytesPerSec::get);
         if self.result == Ok(Verdict::LowerBound) { [None, rate] } else { [rate, None] }
     }
 
-    /// How far the estimate is from the limit, in percent of the limit.
+    /// The difference between the estimate and the limit, in percent of the limit.
     #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "rates lie far below 2^53")]
     pub fn error_percent(&self) -> Option<f64> {
@@ -47,13 +47,13 @@ impl Outcome {
         Some((estimate / limit - 1.0) * 100.0)
     }
 
-    /// The per-second samples with what was made of them.
+    /// The rows of the seconds, with the values computed from each.
     #[must_use]
     pub fn second_rows(&self) -> Vec<SecondRow> {
         (0..).zip(&self.seconds).map(|(second, sample)| self.second_row(second, sample)).collect()
     }
 
-    /// One row of them.
+    /// The row of a second.
     fn second_row(&self, second: u16, sample: &SecondSample) -> SecondRow {
         SecondRow {
             second,

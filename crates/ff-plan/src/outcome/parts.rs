@@ -10,7 +10,7 @@ use ff_proto::msg::ErrCode;
 use ff_proto::units::BytesPerSec;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// How a relay is measured.
+/// The method of a measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Method {
@@ -21,10 +21,10 @@ pub enum Method {
 }
 
 impl Method {
-    /// Both.
+    /// All methods.
     pub const ALL: &[Self] = &[Self::Echo, Self::Transit];
 
-    /// Its name in JSON and in the store.
+    /// The name in JSON and in the store.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -40,10 +40,10 @@ impl Serialize for Method {
     }
 }
 
-/// Which relay was measured.
+/// The measured relay.
 #[derive(Clone, Debug)]
 pub struct TargetInfo {
-    /// `host:port` of its OR port.
+    /// `host:port` of its ORPort.
     pub address: String,
     /// Its Ed25519 identity.
     pub ed_identity: [u8; 32],
@@ -57,43 +57,43 @@ pub struct TargetInfo {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(into = "FailureRow")]
 pub struct Failure {
-    /// For programs.
+    /// The kind, for programs.
     pub kind: FailureKind,
-    /// The code that the relay gave for it, if it gave one.
+    /// The relay's error code, if it gave one.
     pub relay_code: Option<ErrCode>,
-    /// For people.
+    /// The text, for people.
     pub message: String,
 }
 
 impl Failure {
-    /// The draw where measurers count more than the relay.
+    /// The failure of a measurement in which measurers counted more than the relay.
     pub(super) fn of_disputes(disputes: &[Dispute]) -> Self {
         let disputes: Vec<_> = disputes.iter().map(Dispute::to_string).collect();
         let message = format!("{}: one of them is wrong", disputes.join("; "));
         Self { kind: FailureKind::CountsDisagree, relay_code: None, message }
     }
 
-    /// The stable name of its kind.
+    /// The stable name of the kind.
     #[must_use]
     pub fn code(&self) -> &'static str {
         self.kind.code()
     }
 
-    /// The name of the code that the relay gave.
+    /// The name of the relay's error code.
     #[must_use]
     pub fn relay_code_name(&self) -> Option<String> {
         self.relay_code.map(|code| code.to_string())
     }
 }
 
-/// A failure as it stands in JSON.
+/// A failure in JSON.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct FailureRow {
-    /// For programs.
+    /// The kind's name, for programs.
     pub code: String,
-    /// The code that the relay gave for it.
+    /// The name of the relay's error code.
     pub relay_code: Option<String>,
-    /// For people.
+    /// The text, for people.
     pub message: String,
 }
 
@@ -114,7 +114,7 @@ impl From<Failure> for FailureRow {
 }
 
 impl TryFrom<&FailureRow> for Failure {
-    /// What is wrong with the row.
+    /// The problem with the row.
     type Error = String;
 
     fn try_from(row: &FailureRow) -> Result<Self, String> {
@@ -135,12 +135,12 @@ impl TryFrom<&FailureRow> for Failure {
 pub struct Dispute {
     /// The measurer's index in the team.
     pub measurer: usize,
-    /// Its key.
+    /// The measurer's key.
     #[serde(rename = "measurer_ed25519_base64", with = "base64")]
     pub measurer_id: Ed25519Id,
-    /// Cells that came back to it in all seconds, by its own word.
+    /// Cells that it received in all seconds, by its report.
     pub claimed_cells: u64,
-    /// Cells that the relay says that it has echoed to it in these.
+    /// Cells that the relay reports as echoed to it in these seconds.
     pub reported_cells: u64,
 }
 
@@ -155,7 +155,7 @@ impl fmt::Display for Dispute {
     }
 }
 
-/// Keys as tor's files have them.
+/// Keys in the form of tor's files.
 mod base64 {
     use serde::de::Error;
 
@@ -174,7 +174,7 @@ mod base64 {
     }
 }
 
-/// A draw as it stands in JSON.
+/// A draw in JSON.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DrawRow {
     /// Whether the attempt counts.
@@ -199,10 +199,10 @@ impl From<DrawRow> for Draw {
     }
 }
 
-/// The clients' traffic around a measurement, as the clients see it: bytes a second.
+/// The clients' traffic around a measurement, counted by the clients, in bytes per second.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct ClientTraffic {
-    /// The rate that the clients send; the relay sends as much back.
+    /// The rate that the clients send; the relay sends back as much.
     pub offered_bytes_per_sec: u64,
     /// Bytes that came back in the seconds before the measurement.
     pub before_bytes: Vec<u64>,
@@ -219,9 +219,9 @@ pub struct CellCounts {
     pub sent: u64,
     /// Returned by the target.
     pub echoed: u64,
-    /// Of these, checked.
+    /// Of these, checked ones.
     pub checked: u64,
-    /// Of these, wrong.
+    /// Of these, wrong ones.
     pub bad: u64,
 }
 
@@ -241,14 +241,14 @@ pub struct RoundTrip {
 /// CPU time in seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CpuSeconds {
-    /// Of all measurer threads; what is not a number is written as null.
+    /// All measurer threads; a value that is not finite is written as null.
     #[serde(deserialize_with = "number_or_nan")]
     pub measurers: f64,
-    /// Of the target, when this program runs it.
+    /// The target, if this program runs it.
     pub target: Option<f64>,
 }
 
-/// Reads a number; null stands for none.
+/// Reads a number; null is read as NaN.
 fn number_or_nan<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
     Ok(Option::<f64>::deserialize(deserializer)?.unwrap_or(f64::NAN))
 }
@@ -256,13 +256,13 @@ fn number_or_nan<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<f6
 /// Links of the team.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SocketCounts {
-    /// Wanted.
+    /// Wanted links.
     pub asked: u64,
-    /// Opened.
+    /// Opened links.
     pub opened: u64,
 }
 
-/// The path between one measurer and the relay, as TCP saw it.
+/// The path between one measurer and the relay, measured by TCP.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PathRow {
     /// The measurer's key.
@@ -274,11 +274,11 @@ pub struct PathRow {
     pub loss_out: f64,
     /// Part of the segments that were lost on the way back.
     pub loss_back: f64,
-    /// How many times what it carried it could have carried, by its losses; `None` where these set
-    /// no bound.
+    /// The rate that TCP could carry with these losses, divided by the carried rate; `None` if
+    /// losses set no bound.
     pub headroom: Option<f64>,
-    /// Whether it was cut, or its round trip too long for measurers' windows, which no more links
-    /// mend.
+    /// Whether the path broke, or its round trip is too long for measurers' windows; more links
+    /// would not help.
     pub is_too_far: bool,
 }
 
@@ -297,7 +297,7 @@ impl PathRow {
     }
 }
 
-/// A path with this headroom is not a limit, and its headroom is not shown.
+/// From this headroom on the path is not a limit, and the headroom is not shown.
 const AMPLE_HEADROOM: f64 = 100.0;
 
 impl fmt::Display for PathRow {
@@ -312,17 +312,17 @@ impl fmt::Display for PathRow {
     }
 }
 
-/// A second as it stands in JSON.
+/// A second in JSON.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SecondRow {
-    /// From 0.
+    /// The number of the second, from 0.
     pub second: u16,
-    /// x.
+    /// x: echoed bytes.
     pub measurement_bytes: u64,
-    /// y.
+    /// y: reported background bytes.
     #[serde(skip_deserializing)]
     pub background_reported_bytes: u64,
-    /// ȳ.
+    /// ȳ: counted background bytes.
     #[serde(skip_deserializing)]
     pub background_counted_bytes: u64,
     /// z = x + ȳ.
@@ -330,10 +330,10 @@ pub struct SecondRow {
     pub total_bytes: u64,
 }
 
-/// A second with what the relay has reported of it.
+/// A second with the relay's report on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SampleRow {
-    /// What was made of it.
+    /// The second.
     #[serde(flatten)]
     pub row: SecondRow,
     /// The relay's report of sent bytes.

@@ -1,28 +1,29 @@
-//! Shares of a team's measurers (FlashFlow, §4.2), and how links are divided among them.
+//! Divides relays' demands among a team's measurers (FlashFlow, §4.2), and links among their
+//! shares.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use ff_proto::units::BytesPerSec;
 
-/// Links that a measurer opens at once in all: what measurers allow unless their operators say
-/// otherwise. Each takes a file descriptor, of which systemd lets a service have 524,288, and a
-/// port, of which Linux gives 28,232 for one address of a relay; what it costs is the handshakes, a
-/// millisecond of a core each.
+/// The largest number of links that a measurer opens at once: the default limit of measurers. Each
+/// takes a file descriptor, of which systemd allows a service 524,288, and a port, of which Linux
+/// has 28,232 for one address of a relay. The main cost is the handshakes: a millisecond of a core
+/// each.
 pub const LINKS_OF_HOST: u32 = 4096;
 
 /// One measurer's share of a relay's measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MeasurerShare {
-    /// Which measurer of the team.
+    /// The measurer's index in the team.
     pub measurer: usize,
-    /// a: the rate it may send at.
+    /// a: the rate at which it may send.
     pub rate: BytesPerSec,
 }
 
-/// Allots a relay's demand to measurers with these rates left: repeatedly, the one with the most
-/// left gives all of it, or the rest of the demand. Of two with equal rates, the first. `None`, and
-/// nothing is taken, when all together have too little.
+/// Allocates a relay's demand among measurers with these free rates: repeatedly, the one with the
+/// most gives all of it, or the rest of the demand; of equal ones, the first. `None`, and nothing
+/// is taken, if all together have too little.
 #[must_use]
 pub fn allocate(left: &mut [BytesPerSec], demand: BytesPerSec) -> Option<Vec<MeasurerShare>> {
     if left.iter().copied().sum::<BytesPerSec>() < demand {
@@ -41,8 +42,8 @@ pub fn allocate(left: &mut [BytesPerSec], demand: BytesPerSec) -> Option<Vec<Mea
     Some(shares)
 }
 
-/// Divides links among shares by their rates, the rest going to the greatest remainders; each gets
-/// one at least, also when there are fewer links than shares.
+/// Divides links among shares by their rates, and the rest by the greatest remainders. Each gets at
+/// least one, even if there are fewer links than shares.
 #[must_use]
 pub fn divide_links(links: u16, shares: &[MeasurerShare]) -> Vec<u16> {
     let total: u128 = shares.iter().map(|share| u128::from(share.rate.get())).sum();
@@ -51,7 +52,7 @@ pub fn divide_links(links: u16, shares: &[MeasurerShare]) -> Vec<u16> {
     let mut divided: Vec<u16> =
         shares.iter().map(|share| u16::try_from(whole(share)).unwrap_or(links).max(1)).collect();
     let given: u32 = divided.iter().map(|&links| u32::from(links)).sum();
-    // A share below one link has had its remainder.
+    // A share below one link got a whole one already.
     let mut order: Vec<usize> =
         (0..shares.len()).filter(|&index| whole(&shares[index]) > 0).collect();
     order.sort_by_key(|&index| Reverse(exact(&shares[index]).checked_rem(total).unwrap_or(0)));
@@ -63,8 +64,8 @@ pub fn divide_links(links: u16, shares: &[MeasurerShare]) -> Vec<u16> {
 }
 
 /// The links of all relays of a slot, by the wanted numbers and these shares, so that no measurer
-/// opens more than `most`: where the total would be more, each relay gets the same part of its
-/// wanted links and at least one. If there are more relays than links, the last ones get none.
+/// opens more than `most`. If the total is greater, each relay gets the same part of its wanted
+/// links and at least one. If there are more relays than links, the last ones get none.
 #[must_use]
 pub fn links_in_slot(relays: &[(u16, &[MeasurerShare])], most: u32) -> Vec<Vec<u16>> {
     let mut links: Vec<Vec<u16>> =
@@ -85,14 +86,14 @@ pub fn links_in_slot(relays: &[(u16, &[MeasurerShare])], most: u32) -> Vec<Vec<u
     links
 }
 
-/// Scales the wanted numbers, each at least one, to the total `most`.
+/// Scales the wanted numbers to the total `most`; each is at least one.
 fn within(wanted: &[u16], most: u32) -> Vec<u16> {
     let sum: u64 = wanted.iter().map(|&links| u64::from(links)).sum();
     let (most, count) = (u64::from(most), wanted.len() as u64);
     if sum <= most {
         return wanted.to_vec();
     }
-    // Each has one in front, as long as there are any, and of the others its part.
+    // Each gets one first, as long as there are any, and then its part of the others.
     let (spare, over) = (most.saturating_sub(count), sum - count);
     let exact = |links: u16| u64::from(links - 1) * spare;
     let whole = |links: u16| exact(links).checked_div(over).unwrap_or(0);
@@ -129,7 +130,7 @@ mod tests {
         assert_eq!(links_in_slot(&relays, 80), [vec![10], vec![40, 80], vec![30]]);
         assert_eq!(links_in_slot(&relays, 2), [vec![1], vec![1, 2], vec![0]]);
         assert_eq!(links_in_slot(&relays, 0), [vec![0], vec![0, 0], vec![0]]);
-        // Two hundred slow relays of which each would have 20.
+        // Two hundred slow relays, each of which wants 20.
         let many = vec![(20, &first[..]); 200];
         let all = links_in_slot(&many, 1000);
         assert!(all.iter().all(|links| links[..] == [5]), "{all:?}");
@@ -185,7 +186,8 @@ mod tests {
                 prop_assert!(given <= wanted);
                 prop_assert!(given >= 1 || most < 60);
             }
-            // A relay that wants no more links does not get more, except for one by rounding.
+            // A relay that wants fewer links does not get more than another, except one by
+            // rounding.
             let mut order: Vec<_> = wanted.iter().zip(&given).collect();
             order.sort_unstable();
             prop_assert!(order.windows(2).all(|two| two[0].1 <= &(two[1].1 + 1)) || most < 60);
@@ -200,7 +202,7 @@ mod tests {
             let divided = divide_links(links, &shares);
             let sum: u32 = divided.iter().map(|&n| u32::from(n)).sum();
             prop_assert!(divided.iter().all(|&n| n >= 1));
-            // Each gets one, even of too few.
+            // Each gets at least one, even of too few.
             prop_assert!(sum >= u32::from(links) && sum <= u32::from(links) + 8);
             let total: u64 = bytes.iter().sum();
             for (&rate, &got) in bytes.iter().zip(&divided) {

@@ -11,29 +11,29 @@ use ff_proto::units::BytesPerSec;
 use super::allocate::allocate;
 use super::schedule::Assignment;
 
-/// A network that carries this part of what it was tested with, in percent, was not what held it
-/// back: what is missing are headers, which do not count, and the first packets of a pace.
+/// From this part of the tested rate, in percent, the network was not the limit: the rest is
+/// headers, which do not count, and the slow start.
 const REACHED_PERCENT: u128 = 95;
 
 /// The measured capacity of a measurer's network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Carried {
-    /// The median over the seconds of the lesser of what was sent and received, with all others
+    /// The median over the seconds of the lesser of the bytes sent to and received from all others
     /// together.
     pub rate: BytesPerSec,
-    /// The median of what was sent and arrived.
+    /// The median of the bytes sent that arrived.
     pub sent: BytesPerSec,
-    /// The median of what was received.
+    /// The median of the bytes received.
     pub received: BytesPerSec,
-    /// The most that could have come of it: what it and the others were allowed to send each other.
+    /// The highest rate that the exchange could have shown, from the rates allowed to it and the
+    /// others.
     pub tested: BytesPerSec,
     /// Loss of the traffic to and from the measurer, in thousandths.
     pub loss_permille: u16,
 }
 
 impl Carried {
-    /// The measured rate, if the network was what bounded it; `None` if it carried all that was
-    /// tried.
+    /// The measured rate if the network was the limit; `None` if it carried all that was tested.
     #[must_use]
     pub fn bound(&self) -> Option<BytesPerSec> {
         let reached = u128::from(self.tested.get()) * REACHED_PERCENT;
@@ -47,10 +47,10 @@ impl Carried {
     }
 }
 
-/// The shares of a slot when its measurers have these capacities. Where all have enough, nothing
-/// changes. Else what the slot's relays need is given out anew, and if all together have too
-/// little, each relay gets the same part of what it needs; its measurement may then find that it
-/// needed more.
+/// The shares of a slot when its measurers have these capacities. If all have enough, nothing
+/// changes. Otherwise the demands of the slot's relays are allocated again, and if all together
+/// have too little, each relay gets the same part of its demand; its measurement may then find that
+/// it needs more.
 #[must_use]
 pub fn bounded(mut assigned: Vec<Assignment>, capacities: &[BytesPerSec]) -> Vec<Assignment> {
     let mut used = vec![0_u64; capacities.len()];
@@ -104,7 +104,7 @@ mod tests {
         assert_eq!(capacity(None), 1000);
         assert_eq!(capacity(Some(carried(949, 1000))), 949);
         assert_eq!(capacity(Some(carried(950, 1000))), 1000, "it carries what is stated");
-        // Its partners have no more than half of it: that says nothing of the other half.
+        // Its partners have only half of that: nothing is known about the other half.
         assert_eq!(capacity(Some(carried(499, 500))), 1000);
         assert_eq!(capacity(Some(carried(300, 500))), 300);
         assert_eq!(capacity(Some(carried(1200, 2000))), 1000, "the operator bounds it further");

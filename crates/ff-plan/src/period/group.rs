@@ -1,5 +1,5 @@
-//! Relays that may share a machine or a line are measured at the same time, so that what they share
-//! is not counted once for each of them (FlashFlow, §5).
+//! Groups of relays that may share a machine or a line. They are measured at the same time, so that
+//! shared capacity is not counted for each of them (FlashFlow, §5).
 
 use std::borrow::Borrow;
 use std::collections::{HashMap, HashSet};
@@ -9,16 +9,16 @@ use ff_base::identity::Fingerprint;
 
 use super::ScheduledRelay;
 
-/// Sets of relays that are merged step by step.
+/// Disjoint sets of relays that are merged step by step.
 struct Sets(Vec<usize>);
 
 impl Sets {
-    /// Each by itself.
+    /// Each relay in its own set.
     fn new(count: usize) -> Self {
         Self((0..count).collect())
     }
 
-    /// The first relay of the one's set.
+    /// The first relay of the set with this one.
     fn find(&mut self, mut index: usize) -> usize {
         while self.0[index] != index {
             self.0[index] = self.0[self.0[index]];
@@ -27,14 +27,14 @@ impl Sets {
         index
     }
 
-    /// Makes one set of two.
+    /// Merges the sets of two relays.
     fn join(&mut self, one: usize, other: usize) {
         let (one, other) = (self.find(one), self.find(other));
         self.0[one.max(other)] = one.min(other);
     }
 
-    /// Joins what has the same name. Sorted, not hashed: of a million relays that reads memory in
-    /// order.
+    /// Merges relays with the same name. Sorts instead of hashing: for a million relays this reads
+    /// memory in order.
     fn join_by<K: Ord>(&mut self, names: impl Iterator<Item = (K, usize)>) {
         let mut names: Vec<_> = names.collect();
         names.sort_unstable();
@@ -47,10 +47,9 @@ impl Sets {
         }
     }
 
-    /// The sets, each in order, and in the order of their first members.
+    /// The sets, each in order, sorted by their first members.
     fn into_lists(mut self) -> Vec<Vec<usize>> {
-        // A set is known by its first member, so the place of its list is there before any other
-        // asks for it.
+        // A set is known by its first member, so its list exists before any other member needs it.
         let mut places = vec![0; self.0.len()];
         let mut lists: Vec<Vec<usize>> = Vec::new();
         for index in 0..self.0.len() {
@@ -66,19 +65,19 @@ impl Sets {
     }
 }
 
-/// All addresses of relays; of IPv6 the first 64 bits, which one host has to itself.
+/// The hosts' part of all addresses, with the relay's index.
 fn addresses<R: Borrow<ScheduledRelay>>(relays: &[R]) -> impl Iterator<Item = (IpAddr, usize)> {
     relays.iter().map(Borrow::borrow).enumerate().flat_map(|(index, relay)| {
         relay.addresses.iter().map(move |address| (host(*address), index))
     })
 }
 
-/// The part of an address that one host has to itself: of IPv6 the first 64 bits.
+/// The part of an address that belongs to one host: of IPv6 the first 64 bits.
 pub(crate) fn host(address: IpAddr) -> IpAddr {
     first_bits(address, 32, 64)
 }
 
-/// The part of an address that often one customer has to itself: of IPv4 the first 24 bits, of IPv6
+/// The part of an address that often belongs to one customer: of IPv4 the first 24 bits, of IPv6
 /// the first 48.
 pub fn network(address: IpAddr) -> IpAddr {
     first_bits(address, 24, 48)
@@ -94,7 +93,7 @@ fn first_bits(address: IpAddr, of_ipv4: u32, of_ipv6: u32) -> IpAddr {
     }
 }
 
-/// Relays on one address, or in one IPv6 network of 64 bits.
+/// Groups of relays on one address, or in one IPv6 network of 64 bits.
 #[must_use]
 pub fn by_address<R: Borrow<ScheduledRelay>>(relays: &[R]) -> Vec<Vec<usize>> {
     let mut sets = Sets::new(relays.len());
@@ -102,8 +101,9 @@ pub fn by_address<R: Borrow<ScheduledRelay>>(relays: &[R]) -> Vec<Vec<usize>> {
     sets.into_lists()
 }
 
-/// Relays that are measured together: on one address or in one IPv6 network of 64 bits, in one
-/// family, or tied together, also by others in between. Each list in the order of the relays.
+/// Groups of relays that are measured together: on one address or in one IPv6 network of 64 bits,
+/// in one family, or tied together, directly or through others. Each list is in the order of the
+/// relays.
 #[must_use]
 pub fn together<R: Borrow<ScheduledRelay>>(relays: &[R]) -> Vec<Vec<usize>> {
     let mut sets = Sets::new(relays.len());
@@ -118,14 +118,14 @@ pub fn together<R: Borrow<ScheduledRelay>>(relays: &[R]) -> Vec<Vec<usize>> {
     sets.into_lists()
 }
 
-/// Joins relays that name each other, or are tied to others.
+/// Merges relays that name each other, or are tied to others.
 fn join_named(sets: &mut Sets, relays: &[&ScheduledRelay]) {
     let indices: HashMap<Fingerprint, usize> =
         relays.iter().enumerate().map(|(index, relay)| (relay.fingerprint, index)).collect();
     let mut declared = HashSet::new();
     for (index, relay) in relays.iter().enumerate() {
         for &other in relay.family.iter().filter_map(|name| indices.get(name)) {
-            // Nobody becomes somebody's family by that one's word alone.
+            // A declaration by one side only makes no family.
             if declared.insert((index, other)) && declared.contains(&(other, index)) {
                 sets.join(index, other);
             }
@@ -145,7 +145,7 @@ mod tests {
         ScheduledRelay { fingerprint: [number; 20], ..ScheduledRelay::default() }
     }
 
-    /// With these addresses.
+    /// The relay with this number at these addresses.
     fn at(number: u8, addresses: &[&str]) -> ScheduledRelay {
         let addresses = addresses.iter().map(|text| text.parse().expect("an address")).collect();
         ScheduledRelay { addresses, ..relay(number) }
@@ -170,10 +170,10 @@ mod tests {
     #[test]
     fn families_need_both_sides_and_chains_hold() {
         let mut relays: Vec<_> = (0..8).map(relay).collect();
-        // 0 and 1 name each other, 2 names 0 in vain.
+        // 0 and 1 name each other; 2 names 0, which does not name it.
         (relays[0].family, relays[1].family) = (vec![[1; 20], [9; 20]], vec![[0; 20]]);
         relays[2].family = vec![[0; 20]];
-        // 1, 3 and 4 have a family's key; 5 was found to move with 4.
+        // 1, 3 and 4 have a family's key; 5 was observed to move with 4.
         for index in [1, 3, 4] {
             relays[index].family_ids = vec!["ed25519:x".to_owned()];
         }

@@ -1,39 +1,40 @@
-//! Slots that are kept for measuring again: no new relay gets room in them, however many come.
+//! Slots reserved for repeated measurements: new relays get no room in them.
 //!
-//! Slots stand in rows. In each row a team keeps one slot, every team another, so two coordinators
-//! that measure one relay again, of which neither knows when the other does, never meet there.
+//! Slots form rows. In each row every team reserves one slot of its own. So two coordinators that
+//! repeat measurements of one relay, without knowing of each other's, never meet.
 //!
 //! Decisions: doc/decisions.md, "A repetition needs no consent of other coordinators".
 
-/// Slots of a row at least: of its room a team keeps a quarter.
+/// The least number of slots of a row: a team reserves at most a quarter of its room.
 const ROW: u32 = 4;
 
-/// Which slots one team keeps.
+/// The slots that one team reserves.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Kept {
-    /// Slots of a row.
+    /// The number of slots of a row.
     row: u32,
-    /// The slot in a row that it keeps.
+    /// The index of its slot in a row.
     place: u32,
-    /// Slots in whole rows.
+    /// The number of slots in whole rows.
     whole: u32,
 }
 
 impl Kept {
-    /// The slots of team number `team` of `teams`, with this many slots in the period.
+    /// The reserved slots of team number `team` of `teams`, with this number of slots in the
+    /// period.
     pub(super) fn of(team: usize, teams: usize, slots: u32) -> Self {
         let row = u32::try_from(teams).unwrap_or(u32::MAX).max(ROW);
         let place = u32::try_from(team).unwrap_or(u32::MAX);
         Self { row, place, whole: slots - slots % row }
     }
 
-    /// Whether it keeps this one.
+    /// Whether the team reserves this slot.
     pub(super) fn has(self, slot: u32) -> bool {
         slot < self.whole && slot % self.row == self.place
     }
 
-    /// The slots after this one in which a relay can be measured again; new relays use only every
-    /// other one, so that room is left for old ones.
+    /// The reserved slots after this one in which a relay can be measured again; new relays use
+    /// only every other one, so that room is left for old ones.
     pub(super) fn behind(self, now: u32, is_new: bool) -> impl Iterator<Item = u32> {
         let rows = self.whole / self.row;
         let open = (0..rows).filter(move |row| !is_new || row % 2 == 1);

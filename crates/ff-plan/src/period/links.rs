@@ -1,4 +1,4 @@
-//! How many links a relay gets, by its capacity and by the path to it.
+//! The number of links to a relay, by its expected capacity and the path to it.
 //!
 //! Decisions: doc/decisions.md, "Links follow the expected capacity".
 
@@ -8,32 +8,30 @@ use ff_proto::aggregate::segments_on_way;
 use ff_proto::params::Params;
 use ff_proto::units::BytesPerSec;
 
-/// A link's share of the expected capacity, on a path of [`NEAR`] or less.
+/// The part of the expected capacity for one link, on a path of [`NEAR`] or less.
 const RATE_PER_LINK: BytesPerSec = BytesPerSec::new(12_500_000 / 8);
-/// What a link has on its way in one round trip on the public Internet. FlashFlow, App. E.1 and
-/// Table 1: over 210 ms a host needed 160 links for a line of 954 Mbit/s, that is 157 KB each.
-/// Losses set this, and neither the kernel's buffers (4 MiB by default, App. D.1) nor a measurer's
-/// window (64 MiB, of which what comes in half a second is used): both would carry 12.5 Mbit/s over
-/// more than two seconds.
+/// Bytes in flight of a link on the public Internet. FlashFlow, App. E.1 and Table 1: over 210 ms a
+/// host needed 160 links for a line of 954 Mbit/s, which is 157 KB each. Losses are the limit, not
+/// the kernel's buffers (4 MiB by default, App. D.1) nor a measurer's window (64 MiB, of which half
+/// a second's bytes are used): both would carry 12.5 Mbit/s over more than two seconds.
 const FLIGHT_BYTES: u64 = 160_000;
-/// The round trip over which that flight is [`RATE_PER_LINK`].
+/// The round trip over which [`FLIGHT_BYTES`] gives [`RATE_PER_LINK`].
 const NEAR: Duration = Duration::from_micros(FLIGHT_BYTES * 1_000_000 / RATE_PER_LINK.get());
-/// The longest round trip that counts, as for a measurer's window.
+/// The longest round trip that is used, as in a measurer's window.
 const FAR: Duration = Duration::from_millis(500);
-/// Links to a relay at least.
+/// The least number of links to a relay.
 const MIN_LINKS: u16 = 20;
-/// Links to a near relay at most: the paper's s.
+/// The largest number of links to a near relay: the paper's s.
 const MAX_NEAR_LINKS: u16 = 160;
-/// Links to any relay at most: what targets allow unless their operators say otherwise (PROTOCOL.md
-/// §7.2).
+/// The largest number of links to any relay: the default limit of targets (PROTOCOL.md §7.2).
 const MAX_LINKS: u16 = 512;
-/// The loss that is expected of a path of which only the round trip is known: that at which CUBIC
-/// keeps [`FLIGHT_BYTES`] on its way over 210 ms, as the paper's hosts did.
+/// The expected loss if only the round trip is known: with it CUBIC keeps [`FLIGHT_BYTES`] in
+/// flight over 210 ms, like the paper's hosts.
 const USUAL_LOSS: f64 = 0.0004;
-/// How much more than a verdict asks for links should carry: losses vary, and a measurement that
-/// was limited by them is made again.
+/// The factor by which links should exceed the headroom that a verdict requires: losses vary, and a
+/// measurement that they limited is repeated.
 const SPARE: f64 = 1.5;
-/// Bytes of a full segment over Ethernet.
+/// Bytes of data in a full segment over Ethernet.
 const SEGMENT_BYTES: f64 = 1448.0;
 
 /// The known properties of the path between a team and a relay.
@@ -41,14 +39,14 @@ const SEGMENT_BYTES: f64 = 1448.0;
 pub struct KnownPath {
     /// The longest round trip of all measurers.
     pub round_trip: Option<Duration>,
-    /// How often segments were lost as a part of all, there or back; 0.04 % is expected at least.
+    /// The part of segments lost in either direction; at least 0.04 % is expected.
     pub loss: f64,
-    /// Links that it takes at least, because fewer were held up by it.
+    /// The least number of links, because the path limited a measurement with fewer.
     pub least_links: u16,
 }
 
 impl KnownPath {
-    /// A path of this length, of which nothing else is known.
+    /// A path with this round trip, about which nothing else is known.
     #[must_use]
     pub fn of(round_trip: Option<Duration>) -> Self {
         Self { round_trip, ..Self::default() }
@@ -60,10 +58,10 @@ impl KnownPath {
 /// enough that TCP could carry 1.5 times [`Params::headroom`] times the capacity at the measured
 /// loss, 0.04 % at least; 512 at most.
 ///
-/// A cell costs a relay more the fewer arrive at a time. So a high number of links makes a slow
-/// relay slower than it is for its clients; few links leave a fast relay idle, and cost less than
-/// the circuits of many clients. The figures: tests/ground-truth/RESULTS.md, "A whole core". A long
-/// path does not change what the relay needs but what a link carries.
+/// Cells cost a relay more CPU time the fewer arrive at once. So too many links make a slow relay
+/// slower than it is for its clients; too few leave a fast relay idle. The numbers are in
+/// tests/ground-truth/RESULTS.md, "A whole core". A long path does not change what the relay needs
+/// but what a link carries.
 #[must_use]
 pub fn links_for(expected: BytesPerSec, path: &KnownPath) -> u16 {
     let near = RATE_PER_LINK.get() * u64::from(MAX_NEAR_LINKS);
@@ -77,8 +75,8 @@ pub fn links_for(expected: BytesPerSec, path: &KnownPath) -> u16 {
     links.max(path.least_links).clamp(MIN_LINKS, MAX_LINKS)
 }
 
-/// The links by which TCP could carry [`SPARE`] times [`Params::headroom`] times this rate over a
-/// path with losses.
+/// The number of links with which TCP could carry [`SPARE`] times [`Params::headroom`] times this
+/// rate over a path with losses.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_precision_loss,
@@ -97,8 +95,8 @@ mod tests {
 
     #[test]
     fn links_follow_the_capacity_and_the_round_trip_within_bounds() {
-        // By round trip: not known, 40 ms, 102.4 ms, 137 ms, 210 ms, 500 ms, 3 s (paper, Table 1:
-        // 40 to 210).
+        // By round trip: unknown, 40 ms, 102.4 ms, 137 ms, 210 ms, 500 ms, 3 s (paper, Table 1: 40
+        // to 210).
         let round_trips =
             [None, Some(40.0), Some(102.4), Some(137.0), Some(210.0), Some(500.0), Some(3e3)];
         for (mbit, links) in [

@@ -7,14 +7,14 @@ use ff_proto::units::BytesPerSec;
 use super::schedule::ScheduleRules;
 use super::{Measurer, ScheduledRelay, Team};
 
-/// A fingerprint of a number.
+/// The fingerprint for a number.
 pub(super) fn name(number: u32) -> Fingerprint {
     let mut name = [0; 20];
     name[..4].copy_from_slice(&number.to_be_bytes());
     name
 }
 
-/// A relay by itself.
+/// A relay on its own host.
 pub(super) fn relay(number: u32, mbit: Option<u64>) -> ScheduledRelay {
     ScheduledRelay {
         fingerprint: name(number),

@@ -1,5 +1,5 @@
 //! Chooses the measurers for each relay of a slot: near measurers first, which need fewer links and
-//! lose less, and none that the relay disputes, as long as others have room.
+//! lose fewer packets, and none that the relay disputes, as long as others have room.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -13,14 +13,14 @@ use super::schedule::Assignment;
 /// Up to this round trip a measurer needs no more links than one next to the relay (`links.rs`).
 const NEAR: Duration = Duration::from_millis(100);
 
-/// How well a measurer suits a relay, the best first.
+/// The fitness of a measurer for a relay, the best first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Fitness {
     /// The measurer is near, or its distance is unknown.
     Near,
     /// The measurer is far.
     Far,
-    /// The relay disputes what it has counted: it measures it only if all others together have too
+    /// The relay disputes the measurer's counts; it is used only if all others together have too
     /// little.
     Disputed,
 }
@@ -37,11 +37,11 @@ impl Fitness {
     }
 }
 
-/// The shares of a slot in which each relay is measured by those that suit it best, as far as they
-/// have room, and by others with what is left. Where all are near and have capacity, nothing
-/// changes. The rates that relays get stay, and no measurer gives more than its capacity, which is
-/// 0 for one that is set aside. What then has no room is dropped; with a measurer that is set aside
-/// it keeps its shares, which say why. `head` tells which relays are measured together.
+/// The shares of a slot in which each relay is measured by the fittest measurers with room, and by
+/// others with the rest. If all are near and have capacity, nothing changes. Relays keep their
+/// rates, and no measurer gives more than its capacity, which is 0 for an excluded one. A relay
+/// that then has no room is dropped; if it needs an excluded measurer, it keeps its shares, which
+/// show the reason. `head` returns the group of a relay: relays of a group are measured together.
 #[must_use]
 pub fn near_first(
     assigned: Vec<Assignment>,
@@ -66,7 +66,7 @@ pub fn near_first(
     }
     let mut left = capacities.to_vec();
     let mut order: Vec<usize> = (0..assigned.len()).collect();
-    // Relays with the fewest measurers to choose from come first.
+    // Relays with the smallest choice of measurers come first.
     let choice = |one: &Assignment| {
         (0..capacities.len())
             .filter(|&measurer| fitness(one.relay, measurer) < Fitness::Disputed)
@@ -79,8 +79,7 @@ pub fn near_first(
         let fitness = |measurer: usize| fitness(one.relay, measurer);
         let mut choice: Vec<usize> =
             (0..left.len()).filter(|&measurer| fitness(measurer) < Fitness::Disputed).collect();
-        // If those have too little in an empty slot for all that is measured together, all are
-        // needed.
+        // If those have too little in an empty slot for the whole group, all are needed.
         let others: u64 = choice.iter().map(|&measurer| capacities[measurer].get()).sum();
         if others < needs[&head(one.relay)] {
             choice = (0..left.len()).collect();
@@ -95,7 +94,7 @@ pub fn near_first(
     kept.filter_map(|(one, shares)| Some(Assignment { shares: shares?, ..one })).collect()
 }
 
-/// The rate that a relay is given.
+/// The rate that a relay gets.
 fn rate(one: &Assignment) -> u64 {
     one.shares.iter().map(|share| share.rate.get()).sum()
 }
@@ -114,7 +113,7 @@ fn give(mut demand: u64, choice: &[usize], left: &mut [BytesPerSec]) -> Option<V
     (demand == 0 && take(&shares, left)).then_some(shares)
 }
 
-/// Takes shares from what is left; whether there was as much.
+/// Takes shares from the free rates; returns whether there was enough.
 fn take(shares: &[MeasurerShare], left: &mut [BytesPerSec]) -> bool {
     let has =
         |share: &MeasurerShare| left.get(share.measurer).is_some_and(|left| *left >= share.rate);
@@ -168,7 +167,7 @@ mod tests {
         let capacities = [100, 100].map(BytesPerSec::new);
         let assigned = vec![assignment(0, &[(0, 60)]), assignment(1, &[(1, 60)])];
         let disputed = |relay, measurer| Fitness::of(None, (relay, measurer) == (1, 1));
-        // Both together, for which the other one has too little: all of the team is needed.
+        // The group needs more than the other measurer has, so the whole team is needed.
         let everybody = |_, measurer| Fitness::of(None, measurer == 1);
         let one_group = near_first(assigned.clone(), &capacities, |_| 0, everybody);
         assert_eq!(one_group.len(), 2);
@@ -176,7 +175,7 @@ mod tests {
         assert_eq!(apart, [assignment(0, &[(0, 60)])], "the second waits");
         let changed = near_first(assigned.clone(), &capacities, alone, disputed);
         assert_eq!(changed, [assignment(0, &[(1, 60)]), assignment(1, &[(0, 60)])]);
-        // The first one is set aside: the other has room for one of them.
+        // The first one is excluded: the other has room for one of them.
         let capacities = [0, 100].map(BytesPerSec::new);
         let all = |_, _| Fitness::Near;
         assert_eq!(

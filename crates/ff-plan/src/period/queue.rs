@@ -1,15 +1,15 @@
-//! Whose turn it is among groups without slots: fair queueing by networks of addresses, so that a
-//! flood of one owner waits for itself.
+//! The order of groups without slots: fair queueing by networks of addresses, so that an owner's
+//! flood of relays delays mainly itself.
 //!
-//! Groups are served in the order of their finish numbers (Demers, Keshav and Shenker, 1989): what
-//! the group's network has been given in this period, and what is given to it until the group has
-//! its slot. So before a group with the number F no network gets more than F, however many relays
+//! Groups are served in the order of their finish numbers (Demers, Keshav and Shenker, 1989): the
+//! capacity that the group's network has got in this period, plus the capacity up to and including
+//! the group. So before a group with the number F, no network gets more than F, however many relays
 //! it has.
 //!
-//! There are two levels: within a network (a /24, of IPv6 a /48) the same rule orders its hosts, so
-//! that a host whose relays come and go with new identities does not keep others in its network
-//! waiting. Relays of one host or family are one group already. Of equal numbers the relay that
-//! came first decides.
+//! There are two levels: within a network (a /24, for IPv6 a /48) the same rule orders its hosts,
+//! so that a host whose relays come and go with new identities does not delay other hosts of its
+//! network. Relays of one host or family are already one group. Groups with equal numbers are
+//! ordered by their first relay.
 //!
 //! Decisions: doc/decisions.md, "New relays wait in a fair queue over networks".
 
@@ -19,19 +19,19 @@ use std::net::IpAddr;
 
 use super::group::{host, network};
 
-/// A group that waits for its slots.
+/// A group that waits for slots.
 #[derive(Clone, Debug)]
 pub(super) struct Waiting {
     /// Its first relay; relays that came earlier have smaller numbers.
     pub(super) first: u32,
     /// The capacity with which it is measured.
     pub(super) demand: u64,
-    /// Where its relays listen.
+    /// The addresses of its relays.
     pub(super) addresses: Vec<IpAddr>,
 }
 
 impl Waiting {
-    /// Adds a relay that is to be measured with the group.
+    /// Adds a relay to be measured with the group.
     pub(super) fn join(&mut self, relay: u32, demand: u64, addresses: &[IpAddr]) {
         self.first = self.first.min(relay);
         self.demand = self.demand.saturating_add(demand);
@@ -42,7 +42,7 @@ impl Waiting {
 /// The capacity given to hosts, or to networks, in a period.
 type Given = HashMap<IpAddr, u64>;
 
-/// The capacity that a period has given to hosts and networks.
+/// The capacity given to hosts and networks in a period.
 #[derive(Debug, Default)]
 pub(super) struct Served {
     /// To hosts.
@@ -58,7 +58,7 @@ impl Served {
         finish(&mut self.networks, group, network);
     }
 
-    /// The places of these groups in the order of their turns.
+    /// The indices of these groups in the order in which they are served.
     pub(super) fn order<W: Borrow<Waiting>>(mut self, waiting: &[W]) -> Vec<usize> {
         let mut as_they_came: Vec<_> = (0..waiting.len()).collect();
         as_they_came.sort_by_key(|&index| waiting[index].borrow().first);
@@ -67,7 +67,7 @@ impl Served {
     }
 }
 
-/// Sorts groups by their finish numbers, which are counted in the order in which they stand.
+/// Sorts groups by their finish numbers, which are computed in the given order.
 fn in_turn<W: Borrow<Waiting>>(
     given: &mut Given,
     part: fn(IpAddr) -> IpAddr,
@@ -83,8 +83,8 @@ fn in_turn<W: Borrow<Waiting>>(
     numbered.into_iter().map(|(_, _, index)| index).collect()
 }
 
-/// A group's finish number. It counts in each of its networks, and waits for the one that has been
-/// given most: else relays in a second network would be a way round the first one's queue.
+/// A group's finish number. It counts in each of its networks, and is computed from the one that
+/// has got the most: otherwise relays in a second network would bypass the queue of the first one.
 fn finish(given: &mut Given, group: &Waiting, part: fn(IpAddr) -> IpAddr) -> u64 {
     let parts = parts(&group.addresses, part);
     let before = parts.iter().filter_map(|part| given.get(part)).max();
@@ -96,7 +96,7 @@ fn finish(given: &mut Given, group: &Waiting, part: fn(IpAddr) -> IpAddr) -> u64
     finish
 }
 
-/// The different networks, or hosts, of these addresses.
+/// The distinct networks, or hosts, of these addresses.
 pub(super) fn parts(addresses: &[IpAddr], part: fn(IpAddr) -> IpAddr) -> Vec<IpAddr> {
     let mut parts: Vec<_> = addresses.iter().map(|&address| part(address)).collect();
     parts.sort_unstable();

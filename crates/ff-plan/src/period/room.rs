@@ -1,19 +1,19 @@
-//! How much of a team is left in each slot.
+//! The free capacity of a team in each slot.
 
 use super::kept::Kept;
 
-/// The capacity of one team left in each slot, for drawing: finds the slots with room for a demand,
-/// in order.
+/// The free capacity of one team in each slot, for random draws: finds the slots with room for a
+/// demand, in order.
 #[derive(Clone, Debug)]
 pub(super) struct Rooms {
-    /// Capacity left and slot; sorted.
+    /// Pairs of free capacity and slot, sorted.
     sorted: Vec<(u64, u32)>,
-    /// Capacity left in each slot.
+    /// The free capacity of each slot.
     left: Vec<u64>,
 }
 
 impl Rooms {
-    /// Slots that all have this much.
+    /// Slots that all have this free capacity.
     pub(super) fn new(slots: u32, capacity: u64) -> Self {
         Self {
             sorted: (0..slots).map(|slot| (capacity, slot)).collect(),
@@ -21,9 +21,8 @@ impl Rooms {
         }
     }
 
-    /// A slot with room for this demand, apart from those taken: the one with the number that
-    /// `pick` draws below their count, by what is left in them and then by slot. Drawn again if it
-    /// is taken.
+    /// A random slot with room for this demand, except those taken: `pick` draws an index below
+    /// their count, in the order of free capacity and then slot. Drawn again if the slot is taken.
     pub(super) fn draw(
         &self,
         demand: u64,
@@ -44,12 +43,12 @@ impl Rooms {
         }
     }
 
-    /// What is left in a slot.
+    /// The free capacity of a slot.
     fn left(&self, slot: u32) -> u64 {
         self.left.get(slot as usize).copied().unwrap_or(0)
     }
 
-    /// Takes this much of a slot.
+    /// Takes capacity from a slot.
     pub(super) fn take(&mut self, slot: u32, demand: u64) {
         let before = self.left(slot);
         let after = before.saturating_sub(demand);
@@ -62,21 +61,21 @@ impl Rooms {
         self.left[slot as usize] = after;
     }
 
-    /// The same for finding the first slot, without the kept slots.
+    /// The same for finding the first slot, without the reserved slots.
     pub(super) fn into_first_fit(self, kept: Kept) -> FirstFit {
         FirstFit::without(self.left, kept)
     }
 }
 
-/// The capacity left in each slot, for finding the first with room: a tree of maxima.
+/// The free capacity of each slot, for finding the first slot with room: a tree of maxima.
 #[derive(Clone, Debug)]
 pub(super) struct FirstFit {
-    /// The tree: node i has the children 2i and 2i + 1; the leaves begin at the half.
+    /// The tree: node i has the children 2i and 2i + 1; the leaves are in the second half.
     tree: Vec<u64>,
 }
 
 impl FirstFit {
-    /// Slots with this capacity left.
+    /// Slots with this free capacity.
     pub(super) fn new(left: &[u64]) -> Self {
         let leaves = left.len().next_power_of_two();
         let mut tree = vec![0; 2 * leaves];
@@ -87,7 +86,7 @@ impl FirstFit {
         Self { tree }
     }
 
-    /// As [`FirstFit::new`], with nothing left in the kept slots.
+    /// As [`FirstFit::new`], with no room in the reserved slots.
     pub(super) fn without(mut left: Vec<u64>, kept: Kept) -> Self {
         for (_, left) in (0..).zip(&mut left).filter(|(slot, _)| kept.has(*slot)) {
             *left = 0;
@@ -95,12 +94,12 @@ impl FirstFit {
         Self::new(&left)
     }
 
-    /// What is left in a slot.
+    /// The free capacity of a slot.
     pub(super) fn left(&self, slot: u32) -> u64 {
         self.tree.get(self.tree.len() / 2 + slot as usize).copied().unwrap_or(0)
     }
 
-    /// The first slot from this one on with room for this demand, which is not 0.
+    /// The first slot from this one on with room for this demand, which must not be 0.
     pub(super) fn first(&self, from: u32, demand: u64) -> Option<u32> {
         let leaves = self.tree.len() / 2;
         let mut node = leaves + from as usize;
@@ -124,17 +123,17 @@ impl FirstFit {
         u32::try_from(node - leaves).ok()
     }
 
-    /// Takes this much of a slot.
+    /// Takes capacity from a slot.
     pub(super) fn take(&mut self, slot: u32, demand: u64) {
         self.set(slot, self.left(slot).saturating_sub(demand));
     }
 
-    /// Gives this much of a slot back.
+    /// Returns capacity to a slot.
     pub(super) fn give(&mut self, slot: u32, demand: u64) {
         self.set(slot, self.left(slot).saturating_add(demand));
     }
 
-    /// Sets what is left in a slot.
+    /// Sets the free capacity of a slot.
     fn set(&mut self, slot: u32, left: u64) {
         let mut node = self.tree.len() / 2 + slot as usize;
         let Some(leaf) = self.tree.get_mut(node) else { return };
@@ -142,7 +141,7 @@ impl FirstFit {
         while node > 1 {
             node /= 2;
             let most = self.tree[2 * node].max(self.tree[2 * node + 1]);
-            // Above a part whose most is as it was nothing changes.
+            // If a node's maximum stays the same, nothing changes above it.
             if self.tree[node] == most {
                 return;
             }

@@ -1,8 +1,8 @@
 //! Assigns relays to slots and measurers (FlashFlow, §4.3).
 //!
-//! Old relays come first, in descending order of demand: for each coordinator a slot is drawn among
-//! all that have room and in which no other coordinator measures them. New relays come after them,
-//! each in the first slot with room, in the order of their turns (the module `queue`).
+//! Old relays come first, in descending order of demand: for each coordinator a random slot is
+//! drawn from all that have room and in which no other coordinator measures them. New relays come
+//! after them, each in the first slot with room, in the order of the module `queue`.
 
 use std::borrow::Borrow;
 use std::cmp::Reverse;
@@ -22,47 +22,47 @@ pub(super) mod groups;
 pub use groups::{Age, Group, Shortage};
 use groups::{Grouped, least};
 
-/// Stands for no slot.
+/// The value for no slot.
 pub(super) const NOWHERE: u32 = u32::MAX;
 
 /// The teams and rules of a schedule.
 #[derive(Clone, Debug)]
 pub struct ScheduleRules {
-    /// The coordinators with their teams. Their order does not matter.
+    /// The coordinators with their teams, in any order.
     pub teams: Vec<Team>,
-    /// Slots in the period.
+    /// The number of slots in the period.
     pub slots: u32,
     /// The seed of the period.
     pub seed: [u8; 32],
     /// z0 of new relays.
     pub new_guess: BytesPerSec,
-    /// For f.
+    /// The parameters for f.
     pub params: Params,
 }
 
 /// A coordinator's measurement of a relay in a slot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Assignment {
-    /// Which relay of the list.
+    /// The relay's index in the list.
     pub relay: u32,
-    /// With what.
+    /// The measurers' shares.
     pub shares: Vec<MeasurerShare>,
 }
 
 /// A period's schedule.
 #[derive(Clone, Debug)]
 pub struct Schedule {
-    /// By which rules; the teams by their coordinators' identities.
+    /// The rules, with the teams sorted by their coordinators' identities.
     pub(super) rules: ScheduleRules,
-    /// The groups, and the relays that cannot be measured as they should.
+    /// The groups, and the relays that cannot be measured with their demand.
     pub(super) grouped: Grouped,
-    /// A slot for each group and team.
+    /// The slot of each group and team.
     pub(super) places: Vec<u32>,
 }
 
 impl Schedule {
-    /// The schedule of these relays, each listed once. In which order they are listed matters only
-    /// for new ones whose networks have been given the same.
+    /// The schedule of these relays, each listed once. Their order matters only for new relays
+    /// whose networks have got the same capacity.
     #[must_use]
     pub fn new(relays: &[ScheduledRelay], mut rules: ScheduleRules) -> Self {
         rules.teams.sort_by_key(|team| team.coordinator);
@@ -92,7 +92,7 @@ impl Schedule {
         Self { rules, grouped, places }
     }
 
-    /// The shortest schedule: each group in the first slot with room, the greatest first
+    /// The shortest schedule: each group in the first slot with room, the greatest demand first
     /// (FlashFlow, §7). It has as many slots as needed. Several coordinators may measure a relay in
     /// the same slot.
     #[must_use]
@@ -114,7 +114,7 @@ impl Schedule {
         Self { rules, grouped, places }
     }
 
-    /// The teams, in the order of their numbers here.
+    /// The teams, sorted by their coordinators' identities.
     #[must_use]
     pub fn teams(&self) -> &[Team] {
         &self.rules.teams
@@ -126,14 +126,13 @@ impl Schedule {
         &self.grouped.groups
     }
 
-    /// Slots.
+    /// The number of slots.
     #[must_use]
     pub fn slots(&self) -> u32 {
         self.rules.slots
     }
 
-    /// Relays that some team has no room for, by their place in the list, as often as teams have
-    /// none.
+    /// Relays for which a team has no room, by index in the list, once for each such team.
     pub fn without_room(&self) -> impl Iterator<Item = u32> {
         let groups = 0..self.grouped.groups.len() * self.rules.teams.len();
         let without = groups.filter(|&place| self.places[place] == NOWHERE);
@@ -142,15 +141,15 @@ impl Schedule {
         })
     }
 
-    /// Relays that this team has no room for in any slot, though all of it would be enough, by
-    /// their place in the list.
+    /// Relays for which this team has no room in any slot although its capacity would be enough, by
+    /// index in the list.
     pub fn without_room_of(&self, team: usize) -> impl Iterator<Item = u32> {
         self.without_place(team, |demand, capacity| demand <= capacity)
             .flat_map(|group| group.members.iter().copied())
     }
 
-    /// Relays of groups that need more than this team has, and not more than the greatest: only
-    /// others measure them.
+    /// Relays of groups that need more than this team has, but not more than the greatest team:
+    /// only others measure them.
     pub fn too_much_for(&self, team: usize) -> impl Iterator<Item = Shortage> {
         self.without_place(team, |demand, capacity| demand > capacity).flat_map(|group| {
             let given = BytesPerSec::new(0);
@@ -159,7 +158,7 @@ impl Schedule {
         })
     }
 
-    /// Groups without a place with this team, by what they need and what it has.
+    /// Groups without a slot of this team, selected by their demand and its capacity.
     fn without_place(
         &self,
         team: usize,
@@ -187,8 +186,8 @@ impl Schedule {
         &self.grouped.too_fast
     }
 
-    /// Relays that are measured with less than they need, because what is on their addresses needs
-    /// more than any team has.
+    /// Relays that are measured with less than they need, because the relays on their addresses
+    /// together need more than any team has.
     #[must_use]
     pub fn capped(&self) -> &[Shortage] {
         &self.grouped.capped
@@ -214,7 +213,7 @@ impl Schedule {
         self.assign(team, tasks.map(|(&relay, &demand)| (relay, demand)))
     }
 
-    /// The shares of a team's measurers for these relays with their demands, at once.
+    /// The shares of a team's measurers for these relays with their demands at the same time.
     pub(super) fn assign(
         &self,
         team: usize,
@@ -274,14 +273,14 @@ pub(super) fn place_first(
 }
 
 /// Packs demands into few slots by putting each, the greatest first, into the first slot with room
-/// (first fit decreasing): how fast a team could measure all (FlashFlow, §7). Returns a slot for
-/// each, `None` for a demand greater than the capacity, and the number of slots.
+/// (first fit decreasing): the shortest time in which a team could measure all (FlashFlow, §7).
+/// Returns the slot of each, `None` for a demand above the capacity, and the number of slots.
 #[must_use]
 pub fn pack(demands: &[BytesPerSec], capacity: BytesPerSec) -> (Vec<Option<u32>>, u32) {
     let capacity = capacity.get();
     let fitting = || demands.iter().map(|demand| demand.get()).filter(|&one| one <= capacity);
     let total: u128 = fitting().map(u128::from).sum();
-    // All but one slot are more than half full.
+    // All slots but one are more than half full.
     let most = (2 * total / u128::from(capacity.max(1))).min(fitting().count() as u128) + 1;
     let mut room = FirstFit::new(&vec![capacity; usize::try_from(most).unwrap_or(0)]);
     let mut order: Vec<_> =

@@ -1,4 +1,4 @@
-//! Where a schedule's randomness comes from (FlashFlow, §4.3).
+//! Random numbers for schedules (FlashFlow, §4.3).
 //!
 //! Decisions: doc/decisions.md, "Coordinators agree on the schedule without talking".
 
@@ -6,12 +6,12 @@ use hkdf::Hkdf;
 use sha2::{Digest, Sha256};
 use zeroize::Zeroizing;
 
-/// The purpose of the seed, an input to its derivation.
+/// The purpose of the seed, an input of its derivation.
 const INFO: &[u8] = b"flashflow-schedule-1";
 
 /// The seed of a period: HKDF-SHA256 of the network's shared random value (srv-spec) as salt and
-/// the coordinators' common secret. With the value alone everybody could tell when a relay is
-/// measured, and with the secret alone the coordinator that draws it could choose.
+/// the coordinators' common secret. From the value alone anyone could compute when a relay is
+/// measured; with the secret alone the coordinator that chooses it could choose the schedule.
 #[must_use]
 pub fn of_period(shared_random: &[u8; 32], secret: &[u8], period: u64) -> Zeroizing<[u8; 32]> {
     let mut seed = Zeroizing::new([0; 32]);
@@ -21,37 +21,37 @@ pub fn of_period(shared_random: &[u8; 32], secret: &[u8], period: u64) -> Zeroiz
     seed
 }
 
-/// A relay's place in an order that nobody chooses: SHA-256(seed | fingerprint).
+/// A relay's position in an order that no party can choose: SHA-256(seed | fingerprint).
 #[must_use]
 pub fn mixed(seed: &[u8; 32], relay: &[u8; 20]) -> [u8; 32] {
     Sha256::new().chain_update(seed).chain_update(relay).finalize().into()
 }
 
 /// Random numbers for one group of relays and one coordinator. They depend on nothing else, so one
-/// relay more in one coordinator's list changes little in the others'.
+/// additional relay in a coordinator's list changes little in the others'.
 #[derive(Debug)]
 pub(super) struct Draws {
-    /// The hash of all but the counter.
+    /// The hash of all inputs except the counter.
     hash: Sha256,
-    /// How many have been drawn.
+    /// The number of numbers drawn.
     count: u32,
 }
 
 impl Draws {
-    /// Those for this group, named by its least fingerprint, and this coordinator.
+    /// The numbers for this group, named by its least fingerprint, and this coordinator.
     pub(super) fn new(seed: &[u8; 32], group: &[u8; 20], coordinator: &[u8; 32]) -> Self {
         let hash = Sha256::new().chain_update(seed).chain_update(group).chain_update(coordinator);
         Self { hash, count: 0 }
     }
 
-    /// The same from counter `count` on.
+    /// The same, from the counter `count` on.
     pub(super) fn from(mut self, count: u32) -> Self {
         self.count = count;
         self
     }
 
-    /// The next number below `count`, which is not 0: the first 64 bits of SHA-256(seed | group |
-    /// coordinator | counter), scaled. Its bias is below `count` / 2^64.
+    /// A random number below `count`, which must not be 0: the first 64 bits of SHA-256(seed |
+    /// group | coordinator | counter), scaled. Its bias is below `count` / 2^64.
     pub(super) fn below(&mut self, count: usize) -> usize {
         let digest = self.hash.clone().chain_update(self.count.to_be_bytes()).finalize();
         self.count = self.count.wrapping_add(1);
@@ -80,7 +80,7 @@ mod tests {
         for _ in 0..70_000 {
             counts[draws.below(7)] += 1;
         }
-        // Chi-square with 6 degrees of freedom: above 22.5 in one of 1,000 honest draws.
+        // Chi-square with 6 degrees of freedom: above 22.5 once in 1,000 random samples.
         let chi: f64 = counts.iter().map(|&n| (f64::from(n) - 1e4).powi(2) / 1e4).sum();
         assert!(chi < 22.5, "{counts:?}: {chi}");
         assert_eq!(draws.below(1), 0);

@@ -1,16 +1,17 @@
-//! A schedule while its period goes on: relays come, go and are measured again.
+//! A schedule during its period: relays join, leave and are measured again.
 //!
-//! What follows from a consensus (who has come, who has gone) every coordinator finds in the same
-//! way, and so knows where the others measure what has come. Measuring again is one coordinator's
-//! own business: it happens in slots that its team keeps for that (the module `kept`), so it needs
-//! nobody's consent. What has begun anywhere stays where it is. New groups that have begun nowhere
-//! get other slots when relays come whose turn is before theirs (the module `queue`).
+//! Every coordinator applies the changes that follow from a consensus (relays that have joined or
+//! left) in the same way, and so knows where the others measure new relays. A repetition is one
+//! coordinator's own decision: it uses slots that its team reserves (the module `kept`), and needs
+//! no consent. Slots of measurements that have begun with any coordinator stay. New groups that
+//! have begun with none get other slots when relays join whose turn is earlier (the module
+//! `queue`).
 //!
-//! A new relay on the address or in the family of one that is measured is measured with it if
-//! its slot is still to come and has room, or else waits for the next period: measured by itself it
-//! would show once more what the two share.
+//! A new relay on the address or in the family of one that is measured is measured with it if its
+//! slot is still to come and has room; otherwise it waits for the next period, because alone it
+//! would show the shared capacity again.
 //!
-//! All of it follows from the inputs and the [`Event`]s in their order, so these are what must be
+//! All of this follows from the inputs and the [`Event`]s in their order, so these are what is
 //! stored.
 //!
 //! Decisions: doc/decisions.md, "A timetable is stored as what happened".
@@ -33,64 +34,64 @@ use super::{ScheduledRelay, Team};
 /// An event of a period.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum Event {
-    /// Relays have come, see [`Timetable::add`].
+    /// Relays have joined, see [`Timetable::add`].
     Add {
-        /// These.
+        /// The relays.
         relays: Vec<ScheduledRelay>,
         /// The first slot in which they may be measured.
         from_slot: u32,
     },
-    /// What has come and gone by the consensus that became valid then follows. Older ones are
-    /// then ignored.
+    /// The changes of the consensus that became valid at this time follow. Older ones are then
+    /// ignored.
     Consensus {
         /// In seconds since 1970.
         valid_after: u64,
     },
-    /// A relay has gone, see [`Timetable::vanish`].
+    /// A relay has left, see [`Timetable::vanish`].
     Vanish {
-        /// This one.
+        /// The relay.
         relay: Fingerprint,
         /// From this slot on it is not measured.
         from_slot: u32,
     },
-    /// Relays are to be measured again, see [`Timetable::retry`].
+    /// Relays must be measured again, see [`Timetable::retry`].
     Retry {
-        /// By this team.
+        /// The team.
         team: usize,
         /// The relays with their results, or failures.
         measured: Vec<TaskResult>,
-        /// In a slot after this one: the slot that is running, or the last one in which they grant
+        /// The slot must be after this one: the current slot, or the last one in which they grant
         /// nothing.
         now_slot: u32,
-        /// The grants of theirs that count then.
+        /// The number of their grants that count then.
         grants_used: u32,
     },
-    /// Relays are to be measured later than planned, see [`Timetable::put_off`].
+    /// Relays must be measured later than planned, see [`Timetable::put_off`].
     PutOff {
-        /// By this team.
+        /// The team.
         team: usize,
-        /// One of them.
+        /// One of the relays.
         relay: Fingerprint,
-        /// Only slots after this one.
+        /// The slot must be after this one.
         behind: u32,
     },
-    /// A team has less than is stated, see [`Timetable::set_aside`].
+    /// A part of a team is excluded, see [`Timetable::set_aside`].
     Aside {
-        /// This one.
+        /// The team.
         team: usize,
-        /// The capacity excluded.
+        /// The excluded capacity.
         less: BytesPerSec,
     },
 }
 
-/// One relay's measurement.
+/// A measurement of one relay in a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SlotTask {
-    /// Which relay, see [`Timetable::relays`].
+    /// The relay's number, see [`Timetable::relays`].
     pub relay: u32,
-    /// With whom: tasks of a slot that have the same number are measured again together.
+    /// The head of its group: tasks of a slot with the same head are repeated together.
     pub head: u32,
-    /// z0: what it is taken for.
+    /// z0: its expected capacity.
     pub guess: BytesPerSec,
     /// The capacity with which it is measured.
     pub demand: BytesPerSec,
@@ -106,28 +107,29 @@ pub struct Added {
     pub waiting: Vec<u32>,
 }
 
-/// A schedule while its period goes on.
+/// A schedule during its period.
 #[derive(Clone, Debug)]
 pub struct Timetable {
     /// The first measurement of each relay.
     schedule: Schedule,
-    /// All relays that have been there.
+    /// All relays of the period.
     relays: Vec<ScheduledRelay>,
-    /// Where each stands among them; if it has come again, the last time.
+    /// The number of each relay; if it joined again, the last one.
     numbers: HashMap<Fingerprint, u32>,
-    /// The group of each of them, or nowhere.
+    /// The group of each relay, if it has one.
     group_of: Vec<u32>,
     /// The group with which each group is measured: usually itself.
     beside: Vec<u32>,
-    /// The number of groups drawn when the period began; later groups got their slots by turns.
+    /// The number of groups drawn when the period began; later groups got their slots from the
+    /// queue.
     drawn: usize,
-    /// From which slot relays are gone.
+    /// The slot from which relays have left.
     gone: HashMap<u32, u32>,
     /// The earlier numbers of relays that have joined again.
     before: HashMap<u32, u32>,
     /// The capacity of each team left for new relays.
     first: Vec<FirstFit>,
-    /// The capacity of each team left in each slot, also in the kept ones.
+    /// The capacity of each team left in each slot, including the reserved ones.
     left: Vec<Vec<u64>>,
     /// The repeated measurements.
     again: Vec<again::Again>,
@@ -138,7 +140,7 @@ pub struct Timetable {
 }
 
 impl Timetable {
-    /// That of a period which begins with these relays, each listed once.
+    /// The timetable of a period that begins with these relays, each listed once.
     #[must_use]
     pub fn new(relays: Vec<ScheduledRelay>, rules: ScheduleRules) -> Self {
         let schedule = Schedule::new(&relays, rules);
@@ -173,7 +175,7 @@ impl Timetable {
         }
     }
 
-    /// The same after all that has happened: the timetable as it was before a restart.
+    /// The same after these events: the timetable before a restart.
     #[must_use]
     pub fn restore(
         relays: Vec<ScheduledRelay>,
@@ -187,7 +189,7 @@ impl Timetable {
         timetable
     }
 
-    /// Lets something happen again, whatever came of it.
+    /// Applies an event again, and ignores its result.
     fn apply(&mut self, event: Event) {
         match event {
             Event::Add { relays, from_slot } => _ = self.add(relays, from_slot),
@@ -201,7 +203,7 @@ impl Timetable {
         }
     }
 
-    /// A relay has gone: from this slot on it is not measured, and its room is free for others.
+    /// Notes that a relay has left: from this slot on it is not measured, and its room is free.
     pub fn vanish(&mut self, relay: &Fingerprint, from_slot: u32) {
         let Some(&relay) = self.numbers.get(relay) else { return };
         if self.gone.contains_key(&relay) {
@@ -221,27 +223,27 @@ impl Timetable {
         self.vanish_again(relay, from_slot);
     }
 
-    /// Whether a relay is known and has not gone.
+    /// Whether a relay is known and has not left.
     #[must_use]
     pub fn is_expected(&self, relay: &Fingerprint) -> bool {
         self.numbers.get(relay).is_some_and(|number| !self.gone.contains_key(number))
     }
 
-    /// The teams, in the order of their numbers here.
+    /// The teams, sorted by their coordinators' identities.
     #[must_use]
     pub fn teams(&self) -> &[Team] {
         self.schedule.teams()
     }
 
-    /// All relays that have been there, by their numbers; who went and came again has several.
+    /// All relays of the period, by number; a relay that left and joined again has several.
     #[must_use]
     pub fn relays(&self) -> &[ScheduledRelay] {
         &self.relays
     }
 
-    /// Relays that need more than this team has, and how much: those that need more than any has,
-    /// those that only another team measures, then those that were found so when they were
-    /// measured.
+    /// Relays that need more than this team has, with their demand: those that need more than any
+    /// team has, those that only another team measures, and those that measurements showed to be so
+    /// fast.
     pub fn too_fast(&self, team: usize) -> impl Iterator<Item = (Fingerprint, BytesPerSec)> {
         let planned = self.schedule.too_fast().iter().copied();
         let planned = planned.chain(self.schedule.too_much_for(team));
@@ -251,13 +253,13 @@ impl Timetable {
         planned.chain(measured.map(|((_, relay), needs)| (*relay, *needs)))
     }
 
-    /// Its schedule, in which relays that have come stand behind the others.
+    /// The schedule; relays that have joined are at the end of its list.
     #[must_use]
     pub fn schedule(&self) -> &Schedule {
         &self.schedule
     }
 
-    /// What a team measures in a slot, in the order in which its measurers are given out.
+    /// The tasks of a team in a slot, in the order in which measurers are allocated.
     #[must_use]
     pub fn tasks(&self, team: usize, slot: u32) -> Vec<SlotTask> {
         let groups = (0..self.schedule.groups().len())
@@ -268,14 +270,14 @@ impl Timetable {
         tasks
     }
 
-    /// The same with what each measurer does.
+    /// The same with each measurer's share.
     #[must_use]
     pub fn assignments(&self, team: usize, slot: u32) -> Vec<Assignment> {
         let tasks = self.tasks(team, slot);
         self.schedule.assign(team, tasks.into_iter().map(|task| (task.relay, task.demand)))
     }
 
-    /// What a group is measured with for the first time.
+    /// The tasks of a group's first measurement.
     fn tasks_of(&self, group: usize) -> impl Iterator<Item = SlotTask> {
         let Group { members, demands, .. } = &self.schedule.groups()[group];
         let head = self.beside[group];
@@ -285,12 +287,12 @@ impl Timetable {
         })
     }
 
-    /// Whether a relay has gone before this slot.
+    /// Whether a relay has left before this slot.
     fn is_gone(&self, relay: u32, slot: u32) -> bool {
         self.gone.get(&relay).is_some_and(|&from| from <= slot)
     }
 
-    /// Gives room of a slot back.
+    /// Returns capacity to a slot.
     fn give(&mut self, team: usize, slot: u32, demand: u64) {
         if let Some(left) = self.left[team].get_mut(slot as usize) {
             *left = left.saturating_add(demand);
@@ -300,20 +302,20 @@ impl Timetable {
         }
     }
 
-    /// The slots that a team keeps.
+    /// The slots that a team reserves.
     fn kept(&self, team: usize) -> Kept {
         Kept::of(team, self.teams().len(), self.schedule.slots())
     }
 }
 
-/// Takes this much of a slot.
+/// Takes capacity from a slot.
 fn take(left: &mut [u64], slot: u32, demand: u64) {
     if let Some(left) = left.get_mut(slot as usize) {
         *left = left.saturating_sub(demand);
     }
 }
 
-/// What a schedule leaves of a team in each slot.
+/// The capacity of a team that a schedule leaves in each slot.
 fn left(schedule: &Schedule, team: usize) -> Vec<u64> {
     let mut all = vec![schedule.teams()[team].capacity().get(); schedule.slots() as usize];
     for (group, members) in schedule.groups().iter().enumerate() {

@@ -1,4 +1,4 @@
-//! A relay's number from what its days came to (PROTOCOL.md §12).
+//! Computes a relay's number from the values of its days (PROTOCOL.md §12).
 //!
 //! ```text
 //!   value                v; after a rise above 4 times only if the day before had such a value, too
@@ -7,33 +7,33 @@
 //!   not counted          the number stays
 //! ```
 //!
-//! n is at least [`LEAST_DAYS`]. A relay that is away now and then loses little. One that refuses
-//! on its slow days gains nothing: after a day without a value, its next fast value is a rise
-//! above 4 times.
+//! n is at least [`LEAST_DAYS`]. A relay that is sometimes away loses little. One that refuses on
+//! its slow days gains nothing: after a day without a value, its next fast value is a rise above 4
+//! times.
 //!
 //! Decisions: doc/decisions.md, "Numbers come from a month of draws, not from the last file".
 
 use ff_proto::units::BytesPerSec;
 
-/// For how many days the results of a relay count.
+/// The number of days for which the results of a relay count.
 pub const MEMORY_DAYS: u64 = 30;
-/// The least number of days of which days without a value count as a part.
+/// The least n: the number of days of which those without a value are a part.
 pub const LEAST_DAYS: u64 = 10;
 
-/// The result of a relay on a day on which it was asked and we did not fail.
+/// The result of a day on which the relay was asked and we did not fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Day {
-    /// Its lowest draw, and one of them was conclusive.
+    /// The lowest draw of a day with a conclusive one.
     Value(BytesPerSec),
     /// A value, but all conclusive measurements took place soon after the relay had joined, at a
     /// time that it could choose.
     Arrived(BytesPerSec),
-    /// No value; if it has shown something all the same, the lowest.
+    /// No value; with the lowest inconclusive result, if there is one.
     Blank(Option<BytesPerSec>),
 }
 
 impl Day {
-    /// What is believed of its value, if it has one, with at most `most` of one on arrival.
+    /// The counted part of its value, if it has one, with at most `most` for a value on arrival.
     fn believed(self, most: Option<BytesPerSec>) -> Option<BytesPerSec> {
         match self {
             Self::Value(value) => Some(value),
@@ -43,15 +43,15 @@ impl Day {
     }
 }
 
-/// How far values are believed at once.
+/// Bounds of the values that count at once.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Bounds {
-    /// The greatest number of the first day; `None` for any.
+    /// The largest number of the first day; `None` for no bound.
     pub first: Option<BytesPerSec>,
-    /// A rise by more than this factor has to last; `None` if any is believed at once.
+    /// A rise by more than this factor has to last; `None` if any rise counts at once.
     pub rise: Option<f64>,
-    /// The greatest value of a day on which the relay could choose when it is measured, but for the
-    /// first day; `None` for any.
+    /// The largest value of a day on which the relay could choose the time of its measurement,
+    /// except the first day; `None` for no bound.
     pub arrived: Option<BytesPerSec>,
 }
 
@@ -72,36 +72,37 @@ pub enum HoldReason {
 pub struct Number {
     /// The number.
     pub rate: BytesPerSec,
-    /// Which day has the value that it comes from, counted from the first.
+    /// The index of the day of its value.
     pub day: usize,
     /// The value that it replaces and the reason, if less than the value counts.
     pub instead_of: Option<(BytesPerSec, HoldReason)>,
-    /// Whether it is the value of the day before, which confirms a great rise and is less.
+    /// Whether it is the value of the day before, which confirms a great rise and is lower.
     pub is_of_day_before: bool,
     /// Days without a value since then.
     pub blank_days: u32,
-    /// The greatest number that it had on a day before the last one.
+    /// The largest number that it had on a day before the last one.
     pub most_before: Option<BytesPerSec>,
-    /// The last day since then with a value on arrival, which has left the number as it was.
+    /// The last day since then with a value on arrival that did not change the number.
     pub arrival: Option<Arrival>,
 }
 
-/// A day with a value on arrival that is greater than what counts of it, and is no day of a number.
+/// A day with a value on arrival that is greater than its counted part, and did not change the
+/// number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arrival {
-    /// Which day, counted from the first.
+    /// The index of the day.
     pub day: usize,
-    /// What the relay showed on it.
+    /// The measured value.
     pub value: BytesPerSec,
-    /// What counts of that.
+    /// The counted part of it.
     pub believed: BytesPerSec,
     /// Days without a value since then.
     pub blank_days: u32,
 }
 
 impl Number {
-    /// What counts once the value that the number comes from is too old: of the last arrival since
-    /// then, if there is one. Days without a value before that do not make the older value last.
+    /// The number once its value is too old: that of the last arrival since then, if there is one.
+    /// Days without a value before that do not keep the older value.
     #[must_use]
     pub fn without_its_value(self) -> Self {
         let Some(Arrival { day, value, believed, blank_days }) = self.arrival else { return self };
@@ -116,22 +117,22 @@ impl Number {
     }
 }
 
-/// The number after these days, of which the first come first. `None` if no day has a value.
+/// The number after these days, the earliest first. `None` if no day has a value.
 #[must_use]
 pub fn number(days: &[Day], bounds: Bounds) -> Option<Number> {
     let mut blanks = 0;
     let mut last: Option<Number> = None;
-    // The number when the days without a value began.
+    // The number at the start of the current days without a value.
     let mut had = BytesPerSec::default();
     let mut yesterday = None;
     for (day, came) in days.iter().enumerate() {
         let before = last.map(|last| last.rate);
         let most_before = before.max(last.and_then(|last| last.most_before));
-        // The first number has a bound of its own.
+        // The first number has its own bound.
         let arrived = bounds.arrived.filter(|_| before.is_some());
         let believed = came.believed(arrived).unwrap_or_default();
         match *came {
-            // It neither confirms the number nor makes it newer.
+            // It neither confirms the number nor renews it.
             Day::Arrived(value) if value > believed && before > Some(believed) => {
                 had = had.min(value);
                 if let Some(last) = &mut last {
@@ -197,8 +198,8 @@ fn risen(
     }
 }
 
-/// The rest of a number after `run` days in a row without a value; `blanks` of `days` days had
-/// none.
+/// The value of `had` after it has faded for `run` consecutive days without a value; `blanks` of
+/// `days` days had none.
 fn faded(had: BytesPerSec, days: u64, blanks: u64, run: u32) -> BytesPerSec {
     let days = u128::from(days.max(LEAST_DAYS));
     let good = days.saturating_sub(blanks.into());
@@ -216,7 +217,7 @@ mod tests {
     /// A relay may rise to four times its number at once.
     const USUAL: Bounds = Bounds { first: None, rise: Some(4.0), arrived: None };
 
-    /// A day with this value; 0 stands for none.
+    /// A day with this value; 0 for none.
     fn day(value: u64) -> Day {
         if value > 0 { Day::Value(BytesPerSec::new(value)) } else { Day::Blank(None) }
     }
@@ -236,7 +237,7 @@ mod tests {
             (&[5000, 4000], 4000),
             (&[4000, 90, 4000], 90),
             (&[4000, 390, 4000], 390),
-            // A day without a value between them: they do not follow each other.
+            // A day without a value between them: they are not consecutive.
             (&[4000, 0, 4000], 72),
             (&[4000, 0, 4000, 4000], 4000),
             (&[1600, 400], 400),
@@ -278,11 +279,11 @@ mod tests {
         };
         assert_eq!([days(9, 1), days(9, 2), days(9, 3), days(9, 4)], [729, 273, 105, 41]);
         assert_eq!([days(29, 1), days(29, 2), days(29, 3)], [903, 409, 186]);
-        // After every second day nothing is left that would be half.
+        // After every second day less than half of it remains.
         let every_other: Vec<_> = (0..30).map(|day| if day % 2 == 0 { 1000 } else { 0 }).collect();
         assert_eq!(after(&every_other, Bounds::default()), Some(125));
         assert_eq!(after(&[vec![1000], vec![0; 29]].concat(), Bounds::default()), Some(0));
-        // What was shown without concluding is no value, and a bound.
+        // An inconclusive result is not a value, but a bound.
         let shown = Day::Blank(Some(BytesPerSec::new(90)));
         let number = number(&[day(1000), shown], Bounds::default()).expect("a number");
         assert_eq!((number.rate.get(), number.blank_days), (90, 1));
@@ -307,10 +308,10 @@ mod tests {
         assert_eq!(of_new.rate.get(), 50);
         let of_new = super::number(&[arrived(400)], new).expect("a number");
         assert_eq!(of_new.instead_of, instead_of(400, HoldReason::FirstDay));
-        // A greater number stays, and is as old as before.
+        // A greater number stays, and is not renewed.
         let kept = number(&[day(400), arrived(400), arrived(500)]);
         assert_eq!((kept.rate.get(), kept.day, kept.instead_of), (400, 0, None));
-        // When it is too old, what counts of the last arrival is left.
+        // When it is too old, the last arrival's counted part is the number.
         let left = |days: &[Day]| {
             let number = number(days).without_its_value();
             (number.rate.get(), number.day, number.blank_days)
@@ -333,13 +334,13 @@ mod tests {
             400,
             "two days that it did not choose"
         );
-        // Nor does it bring back what has faded.
+        // Nor does it restore a faded number.
         assert_eq!(rate(&[day(400), day(0), arrived(400)]), 291);
     }
 
     proptest! {
-        /// Nothing that a relay leaves out gives it a greater number than the greatest value that
-        /// two days in a row or a small rise gave it.
+        /// A relay cannot, by leaving out days, get a greater number than the greatest value that
+        /// two consecutive days or a small rise gave it.
         #[test]
         fn no_number_is_greater_than_what_was_shown_or_had(
             values in proptest::collection::vec(prop_oneof![Just(0), 1_u64..100_000], 0..40),

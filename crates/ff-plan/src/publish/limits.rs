@@ -1,13 +1,12 @@
-//! What a bandwidth file may not be, however it came about: the last look before authorities vote
-//! with it.
+//! Safety limits of a bandwidth file: the last check before authorities vote with it.
 //!
-//! A broken limit refuses the file. The one before it stays and goes on being the latest, until
-//! authorities find it too old after three days: time for somebody to look. An operator who
-//! knows better overrides a limit by its name.
+//! A file that breaks a limit is refused. The previous one stays the latest until authorities find
+//! it too old after three days, which leaves time to look at the cause. An operator may override a
+//! limit by its name.
 //!
-//! None of them may be a relay's to break, or a few relays could keep all others from being
-//! published. So relays that move count by their weight, which takes capacity to have, and not by
-//! their number.
+//! A few relays must not be able to break a limit, because they could keep all others from being
+//! published. So relays that move count by their weight, which requires capacity, and not by their
+//! number.
 //!
 //! Decisions: doc/decisions.md, "Few relays cannot break a limit of the bandwidth file".
 
@@ -23,42 +22,39 @@ use super::shelf::Last;
 use super::v3bw::hold::is_above;
 use super::v3bw::{BandwidthFile, Publication, RelayLine, rounded_kilobytes};
 
-/// An hour in seconds.
 const HOUR_SECS: u64 = 60 * 60;
 
-/// The rules by which bandwidth files are published.
+/// The rules for publishing bandwidth files.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct PublishRules {
-    /// `min-relays`: fewer relays with a number are no file. By default 1.
+    /// `min-relays`: the least number of relays with a number. By default 1.
     pub min_relays: u64,
-    /// `min-percent`: a file with fewer percent of the consensus, with which authorities do not
-    /// vote, takes the place of none with which they do. By default 60, below which no file is
-    /// voted with.
+    /// `min-percent`: a file with a smaller percentage of the consensus, with which authorities do
+    /// not vote, does not replace one with which they do. By default 60, which authorities require.
     pub min_percent: u64,
-    /// `total-factor`: the total may rise by this factor at most, and fall by it at most. By
-    /// default 2.
+    /// `total-factor`: the largest factor by which the total may rise or fall. By default 2.
     pub max_total_factor: f64,
     /// `relay-factor`: a relay has moved by too much if its number has risen or fallen by more than
-    /// this factor. One that rises so keeps its old number until two
-    /// days in a row confirm it. By default 4.
+    /// this factor. A relay that rises so keeps its old number until two consecutive days confirm
+    /// the new one. By default 4.
     pub max_relay_factor: f64,
-    /// `relay-factor`: the file is refused if relays that have moved by too much have more than so
-    /// many percent of all weight, before or after. By default 10.
+    /// `relay-factor`: the file is refused if relays that have moved by too much have more than
+    /// this percentage of all weight, before or after. By default 10.
     pub max_moved_percent: f64,
-    /// `relay-factor`: so many relays may move by any factor. By default 3.
+    /// `relay-factor`: this number of relays may move by any factor. By default 3.
     pub max_moved_relays: u64,
-    /// `consensus-age`: the greatest age of the consensus, in seconds. By default a day, until
-    /// which clients find one reasonably live (dir-spec 5.1).
+    /// `consensus-age`: the greatest age of the consensus, in seconds. By default a day, as long as
+    /// clients accept one as reasonably live (dir-spec 5.1).
     pub max_consensus_age_secs: u64,
     /// `result-age`: the greatest age of the newest result, in seconds. By default two days: two
-    /// periods without a single one.
+    /// periods without any result.
     pub max_newest_result_age_secs: u64,
     /// The age above which a result is not used at all, in seconds. By default three days.
     pub max_age_secs: u64,
-    /// For how many days files are kept. By default 30.
+    /// How many days files are kept. By default 30.
     pub keep_days: u64,
-    /// The limits that are not to be looked at, by name.
+    /// The limits that are overridden, by name.
     pub force: BTreeSet<Limit>,
 }
 
@@ -81,10 +77,10 @@ impl Default for PublishRules {
 }
 
 impl PublishRules {
-    /// Whether they can be kept to.
+    /// Checks that files can fulfil the rules.
     ///
     /// # Errors
-    /// A sentence about the first that cannot: a factor below 1, say, which no file would keep to.
+    /// A sentence about the first rule that no file can fulfil, such as a factor below 1.
     pub fn check(&self) -> Result<(), BadRule> {
         let bad = |name, value: f64, least: f64, most: f64| {
             let is_good = value.is_finite() && (least..=most).contains(&value);
@@ -96,17 +92,17 @@ impl PublishRules {
     }
 }
 
-/// A rule that cannot be kept to.
+/// A rule that no file can fulfil.
 #[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
 #[error("publish.{name} is {value}; it must be {}", range(*.least, *.most))]
 pub struct BadRule {
-    /// Which.
+    /// The rule's name.
     name: &'static str,
     /// Its value.
     value: f64,
-    /// The least that it may be.
+    /// The least valid value.
     least: f64,
-    /// The most.
+    /// The largest valid value.
     most: f64,
 }
 
@@ -115,13 +111,13 @@ fn range(least: f64, most: f64) -> String {
     if most < f64::MAX { format!("from {least} to {most}") } else { format!("at least {least}") }
 }
 
-/// A limit, by which it is overridden.
+/// A limit, with the name by which it is overridden.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Limit {
     /// Too few relays.
     MinRelays,
-    /// Too small a part of the consensus.
+    /// Too small a percentage of the consensus.
     MinPercent,
     /// The total moved by too much.
     TotalFactor,
@@ -131,12 +127,12 @@ pub enum Limit {
     ConsensusAge,
     /// The newest result is too old.
     ResultAge,
-    /// This clock, or the one before, is wrong.
+    /// The present time is earlier than that of the last file or of the consensus.
     Clock,
 }
 
 impl Limit {
-    /// All of them.
+    /// All limits.
     pub const ALL: [Self; 7] = [
         Self::MinRelays,
         Self::MinPercent,
@@ -147,7 +143,7 @@ impl Limit {
         Self::Clock,
     ];
 
-    /// Its name.
+    /// The name by which it is overridden.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -175,9 +171,9 @@ impl core::str::FromStr for Limit {
 /// A limit that a file breaks.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Broken {
-    /// Which.
+    /// The limit.
     pub limit: Limit,
-    /// How, in a sentence.
+    /// The reason, as a sentence.
     pub reason: String,
 }
 
@@ -192,15 +188,15 @@ impl fmt::Display for Broken {
 pub struct Moved {
     /// The relay, in 40 hexadecimal digits.
     pub fingerprint: String,
-    /// The number that authorities voted for, in kilobytes a second.
+    /// The number that authorities vote with now, in kilobytes a second.
     pub old_bw: u64,
     /// The measured number, in kilobytes a second.
     pub measured_bw: u64,
-    /// The number that authorities will vote for.
+    /// The number in the new file, in kilobytes a second.
     pub new_bw: u64,
 }
 
-/// The relays of a file that have moved by more than the factor since these were published.
+/// The relays of a file that have moved by more than the factor since the last file.
 #[must_use]
 pub fn moved(
     file: &BandwidthFile,
@@ -213,7 +209,7 @@ pub fn moved(
         let rising = line.held.map_or(new_bw, |held| held.instead_of_kilobytes.get().into());
         // An operator's new limit is not a measured change.
         let falling = rounded_kilobytes(line.counted()).max(1);
-        // A relay that returns after days without a value has only its earlier number.
+        // A relay that returns after days without a value only has its earlier number.
         let had = line.most_before.map_or(0, rounded_kilobytes);
         let is_risen = is_above(rising, old_bw, factor) && is_above(rising, had, factor);
         let is_moved = is_risen || is_above(old_bw, falling, factor);
@@ -224,7 +220,7 @@ pub fn moved(
     file.relays().iter().filter_map(moved).collect()
 }
 
-/// The limits that a file breaks, those that are forced among them.
+/// The limits that a file breaks, including overridden ones.
 #[must_use]
 pub fn broken(
     file: &BandwidthFile,
@@ -247,7 +243,7 @@ pub fn broken(
     found.into_iter().filter_map(broken).collect()
 }
 
-/// Whether there are too few relays.
+/// Checks the number of relays.
 fn too_few(file: &BandwidthFile, rules: &PublishRules) -> Option<String> {
     let listed = file.relays().len() as u64;
     let text =
@@ -255,10 +251,10 @@ fn too_few(file: &BandwidthFile, rules: &PublishRules) -> Option<String> {
     (listed < rules.min_relays).then(text)
 }
 
-/// Whether nobody would vote with it, or only a small part is in it, where the last one was voted
-/// with.
+/// Checks that authorities would vote with the file and that it has enough measured relays, if they
+/// vote with the last one.
 fn too_small_a_part(file: &BandwidthFile, is_voted: bool, rules: &PublishRules) -> Option<String> {
-    // A number that fades is none that was measured.
+    // A fading number was not measured.
     let is_fresh = |line: &&RelayLine| line.blank_days == 0;
     let listed = file.relays().iter().filter(is_fresh).count() as u64;
     let all = file.header().consensus_relays;
@@ -275,7 +271,7 @@ fn too_small_a_part(file: &BandwidthFile, is_voted: bool, rules: &PublishRules) 
     (is_voted && is_small).then(text)
 }
 
-/// Whether the total has moved by too much.
+/// Checks the change of the total.
 fn total(
     file: &BandwidthFile,
     previous: &BTreeMap<Fingerprint, u64>,
@@ -293,7 +289,7 @@ fn total(
     (old > 0 && is_moved).then(text)
 }
 
-/// Whether too much of the weight has moved by too much.
+/// Checks the weight of relays that moved by too much.
 fn relays(
     file: &BandwidthFile,
     previous: &BTreeMap<Fingerprint, u64>,
@@ -324,13 +320,13 @@ fn relays(
     (percent > rules.max_moved_percent).then(text)
 }
 
-/// A part of a whole, in percent; 0 of nothing.
+/// A part of a whole in percent; 0 if the whole is 0.
 #[expect(clippy::cast_precision_loss, reason = "for a comparison with a number of percents")]
 fn percent(part: u64, whole: u64) -> f64 {
     if whole == 0 { 0.0 } else { part as f64 * 100.0 / whole as f64 }
 }
 
-/// Whether the consensus is too old.
+/// Checks the age of the consensus.
 fn consensus_age(publication: &Publication, rules: &PublishRules) -> Option<String> {
     let valid_after = publication.consensus_valid_after_unix_secs?;
     let age = publication.now_unix_secs.saturating_sub(valid_after);
@@ -341,7 +337,7 @@ fn consensus_age(publication: &Publication, rules: &PublishRules) -> Option<Stri
     (age > rules.max_consensus_age_secs).then(text)
 }
 
-/// Whether the newest result is too old.
+/// Checks the age of the newest result.
 fn result_age(file: &BandwidthFile, now: u64, rules: &PublishRules) -> Option<String> {
     let newest = file.relays().iter().map(|line| line.measured_at.unix_secs()).max()?;
     let age = now.saturating_sub(newest);
@@ -352,7 +348,7 @@ fn result_age(file: &BandwidthFile, now: u64, rules: &PublishRules) -> Option<St
     (age > rules.max_newest_result_age_secs).then(text)
 }
 
-/// Whether it is earlier than it can be.
+/// Checks that the time is not earlier than it can be.
 fn clock(publication: &Publication, last: Option<&Last>) -> Option<String> {
     let now = publication.now_unix_secs;
     let name =

@@ -1,11 +1,11 @@
-//! The results file: everything known of one measurement, as JSON lines.
+//! The results file: all data of one measurement, as JSON lines.
 //!
-//! The first line (`"type":"measurement"`) says what was measured and how, then comes one line
-//! per second (`"second"`), then what came of it (`"result"`). Every published number can be
-//! recomputed from such a file. Keys carry their units and are never renamed; new keys may be
-//! added, so readers have to skip what they do not know.
+//! The first line (`"type":"measurement"`) has the parameters, then each second has a line
+//! (`"second"`), and the last line has the result (`"result"`). Every published number can be
+//! recomputed from such a file. Keys contain their units and are never renamed; new keys may be
+//! added, so readers must ignore unknown ones.
 //!
-//! The seconds tell when the relay's clients were busy, so nobody but the file's owner may read it.
+//! The seconds show when the relay's clients were busy, so only the file's owner may read it.
 
 use std::path::{Path, PathBuf};
 
@@ -17,19 +17,19 @@ use crate::outcome::{AttemptRow, MeasurementRow, Outcome, ResultRow, SampleRow};
 
 pub mod read;
 
-/// Version of the format: rises when a key changes its meaning.
+/// Version of the format; it grows when the meaning of a key changes.
 const FORMAT: u32 = 1;
-/// Files of one name that are tried before giving up: measurements begun in one second.
+/// The largest number of names that are tried: measurements begun in the same second.
 const MAX_SAME_SECOND: u32 = 10_000;
 
-/// Writes the results file of an outcome into `dir` and returns its path.
+/// Writes the results file of an outcome to `dir` and returns its path.
 ///
-/// It is named `results-2026-11-20-09-30-00.jsonl` after the second in which the measurement
-/// began. A file that is there is never replaced: those of other measurements begun in that
-/// second get `-2`, `-3` and so on.
+/// It is named `results-2026-11-20-09-30-00.jsonl` after the second in which the measurement began.
+/// Existing files are never replaced: those of other measurements begun in the same second get
+/// `-2`, `-3` and so on.
 ///
 /// # Errors
-/// [`FileError`] naming the path.
+/// [`FileError`] with the path.
 pub fn write(dir: &Path, outcome: &Outcome) -> Result<PathBuf, FileError> {
     let stem = file_stem(outcome.started_unix_secs);
     let mut path = dir.join(format!("{stem}.jsonl"));
@@ -48,7 +48,7 @@ pub fn write(dir: &Path, outcome: &Outcome) -> Result<PathBuf, FileError> {
 /// The lines of the results file.
 ///
 /// # Errors
-/// None that the types allow; serde's signature has one.
+/// None for these types; serde's signature has one.
 pub fn to_jsonl(outcome: &Outcome) -> Result<Vec<u8>, serde_json::Error> {
     let AttemptRow { measurement, seconds, result } = outcome.into();
     let software_version = env!("CARGO_PKG_VERSION").to_owned();
@@ -66,15 +66,15 @@ pub fn to_jsonl(outcome: &Outcome) -> Result<Vec<u8>, serde_json::Error> {
 #[derive(Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 enum Line {
-    /// What was measured and how.
+    /// The parameters of the measurement.
     Measurement(First),
-    /// A second of it.
+    /// A second.
     Second(SampleRow),
     /// The result of the measurement.
     Result(ResultRow),
 }
 
-/// What was measured and how, and in which format that is said.
+/// The parameters of a measurement, with the version of the format.
 #[derive(Serialize, Deserialize)]
 struct First {
     /// [`FORMAT`].
@@ -87,7 +87,7 @@ struct First {
     measurement: MeasurementRow,
 }
 
-/// The file's name without its ending.
+/// The file's name without its suffix.
 fn file_stem(started_unix_secs: u64) -> String {
     let stamp = Utc::from_unix_secs(started_unix_secs)
         .map_or_else(|_| started_unix_secs.to_string(), Utc::file_stamp);

@@ -1,10 +1,10 @@
-//! The weights that TorFlow's and sbws's formulas would make of our capacities, for comparison
+//! The weights that TorFlow's and sbws's formulas would compute from our capacities, for comparison
 //! with ours.
 //!
-//! Both multiply what a relay says of itself by how much faster than others it was measured
-//! (bandwidth-file-spec B.4). So they need what we have no use for, and what they lack is said with
-//! the result ([`LACKING`]): the weights are what an authority would see of us if it aggregated as
-//! they do, not what they would have measured.
+//! Both multiply a relay's self-reported bandwidth by the ratio of its measured rate to the mean
+//! (bandwidth-file-spec B.4). So they need inputs that we do not use, and those that are missing
+//! are listed with the result ([`LACKING`]): the weights are what such an aggregation of our
+//! capacities gives, not what this software would have measured.
 
 use core::fmt;
 
@@ -26,15 +26,13 @@ pub const LACKING: [&str; 4] = [
 pub const MOST_SHARE: f64 = 0.05;
 /// Significant digits that sbws keeps (its `PROP276_ROUND_DIG`).
 const SBWS_DIGITS: i32 = 2;
-/// Bytes of a kilobyte.
 const KILOBYTE: f64 = 1000.0;
 
 /// The software whose formula is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Scaling {
-    /// TorFlow's, without feedback, as bandwidth-file-spec B.4 has it: ratio times observed
-    /// bandwidth.
+    /// TorFlow's, without feedback, as in bandwidth-file-spec B.4: ratio times observed bandwidth.
     Torflow,
     /// sbws's: ratio times the least of observed, average and burst bandwidth, at most 5 % of all,
     /// two digits.
@@ -48,8 +46,8 @@ pub struct Inputs {
     pub measured: Vec<f64>,
     /// The observed bandwidth in its descriptor, in bytes a second.
     pub observed: f64,
-    /// The least of what it says it may do in the long run and for a moment, and of whatever else
-    /// bounds it by sbws's rule; infinite where that is not known.
+    /// The least of the average and the burst bandwidth in its descriptor and of other bounds in
+    /// sbws's rule, in bytes a second; infinite if unknown.
     pub allowed: f64,
 }
 
@@ -60,24 +58,24 @@ pub struct ScalingRow {
     pub fingerprint: String,
     /// Its nickname.
     pub nickname: Option<String>,
-    /// Ours, in kilobytes a second.
+    /// Our weight, in kilobytes a second.
     pub bw: u32,
-    /// The formula's, in kilobytes a second; `None` without a descriptor.
+    /// The formula's weight, in kilobytes a second; `None` without a descriptor.
     pub scaled_bw: Option<u64>,
-    /// Ours of the sum of ours, in percent, of the relays that have both.
+    /// The percentage of our weight in the sum of ours, over relays with both weights.
     pub percent: Option<f64>,
-    /// The formula's of its sum.
+    /// The percentage of the formula's weight in the sum of the formula's.
     pub scaled_percent: Option<f64>,
 }
 
-/// All of them.
+/// The comparison of all relays.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ScalingComparison {
-    /// Whose formula.
+    /// The formula's software.
     pub scaling: Scaling,
-    /// The relays that have a number, in the order of their fingerprints.
+    /// The relays with a number, in the order of their fingerprints.
     pub relays: Vec<ScalingRow>,
-    /// How much of the weight lies elsewhere, in percent: half of the sum of the differences.
+    /// The percentage of the weight that lies elsewhere: half of the sum of the differences.
     pub moved_percent: f64,
     /// [`LACKING`].
     pub lacking: [&'static str; 4],
@@ -118,10 +116,10 @@ impl ScalingComparison {
         Self::with_percents(scaling, rows.collect())
     }
 
-    /// Fills in what follows from the weights.
+    /// Computes the percentages from the weights.
     #[expect(clippy::cast_precision_loss, reason = "weights lie far below 2^53")]
     fn with_percents(scaling: Scaling, mut relays: Vec<ScalingRow>) -> Self {
-        // Those without a weight by the formula would differ by all they have.
+        // Relays without a weight by the formula would differ by all of theirs.
         let both = relays.iter().filter(|row| row.scaled_bw.is_some());
         let sum: f64 = both.map(|row| f64::from(row.bw)).sum();
         let scaled_sum: f64 =
@@ -165,7 +163,7 @@ impl fmt::Display for ScalingComparison {
     }
 }
 
-/// A rate as a number of bytes.
+/// A rate in bytes per second, as a float.
 #[expect(clippy::cast_precision_loss, reason = "formulas by others that count in floating point")]
 fn bytes(rate: BytesPerSec) -> f64 {
     rate.get() as f64
@@ -190,7 +188,7 @@ pub fn weights(scaling: Scaling, relays: &[Inputs]) -> Vec<u64> {
     scaled.into_iter().map(|scaled| in_kilobytes(scaling, scaled)).collect()
 }
 
-/// How much faster than others each relay was measured: the greater one of its two ratios
+/// The ratio of each relay's measured rate to the mean: the greater of its two ratios
 /// (bandwidth-file-spec B.4, steps 1 to 4).
 #[must_use]
 pub fn ratios(relays: &[Inputs]) -> Vec<f64> {
@@ -202,13 +200,13 @@ pub fn ratios(relays: &[Inputs]) -> Vec<f64> {
         .collect()
 }
 
-/// Leaves no relay more than this share of what the sum was before.
+/// Limits each relay to this share of the original sum.
 pub fn cap(scaled: &mut [f64], most_share: f64) {
     let most = scaled.iter().sum::<f64>() * most_share;
     scaled.iter_mut().for_each(|scaled| *scaled = scaled.min(most));
 }
 
-/// A number of bytes a second as a weight, rounded as this formula's authors do.
+/// A weight in kilobytes from bytes a second, rounded as by this formula's authors.
 #[must_use]
 pub fn in_kilobytes(scaling: Scaling, scaled: f64) -> u64 {
     whole(match scaling {
@@ -217,19 +215,19 @@ pub fn in_kilobytes(scaling: Scaling, scaled: f64) -> u64 {
     })
 }
 
-/// How many times the mean this is; 1 if all are nothing (bandwidth-file-spec B.1: "all relays
-/// should be given equal bandwidths").
+/// A rate divided by the mean; 1 if all are 0 (bandwidth-file-spec B.1: "all relays should be given
+/// equal bandwidths").
 fn ratio(measured: f64, mean: f64) -> f64 {
     if mean > 0.0 { measured / mean } else { 1.0 }
 }
 
-/// The mean; 0 of nothing.
+/// The mean; 0 without numbers.
 #[expect(clippy::cast_precision_loss, reason = "a count of measurements or of relays")]
 fn mean_of(numbers: &[f64]) -> f64 {
     if numbers.is_empty() { 0.0 } else { numbers.iter().sum::<f64>() / numbers.len() as f64 }
 }
 
-/// The mean in whole bytes, as sbws has it.
+/// The mean rounded to whole bytes, as in sbws.
 fn mean(measured: &[f64]) -> f64 {
     mean_of(measured).round_ties_even()
 }
@@ -267,13 +265,13 @@ fn whole(kilobytes: f64) -> u64 {
 mod tests {
     use super::*;
 
-    /// What sbws itself makes of networks; tests/data/README.md says how it came about.
+    /// The results of sbws itself for some networks; tests/data/README.md has their origin.
     const VECTORS: &str = include_str!("../../tests/data/sbws-scaling.json");
 
     /// A relay of the vectors.
     #[derive(serde::Deserialize)]
     struct Vector {
-        /// What it was measured at.
+        /// The measured rates.
         measured: Vec<f64>,
         /// bandwidth-avg.
         avg: f64,
@@ -288,7 +286,7 @@ mod tests {
     /// The vectors.
     #[derive(serde::Deserialize)]
     struct Vectors {
-        /// Numbers and what they are rounded to.
+        /// Numbers with their rounded values.
         rounded: Vec<[f64; 2]>,
         /// Networks of relays.
         networks: Vec<Vec<Vector>>,
@@ -321,8 +319,8 @@ mod tests {
             observed,
             allowed: 1.0,
         };
-        // By hand: means 2e6 and 6e6, of which 4e6 is the mean; filtered 3e6 and 6e6, of which it
-        // is 4.5e6. Ratios max(0.5, 0.667) and max(1.5, 1.333).
+        // By hand: the means are 2e6 and 6e6, and their mean is 4e6; the filtered means are 3e6 and
+        // 6e6, and their mean is 4.5e6. The ratios are max(0.5, 0.667) and max(1.5, 1.333).
         let relays = [relay(&[1e6, 3e6], 3e6), relay(&[6e6], 2e6)];
         assert_eq!(weights(Scaling::Torflow, &relays), [2000, 3000]);
         assert_eq!(weights(Scaling::Sbws, &relays), [1, 1]);

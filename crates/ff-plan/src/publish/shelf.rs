@@ -1,13 +1,13 @@
-//! The directory that bandwidth files are in: `2026-11-20-09-30-00.v3bw`, one for each time one was
-//! made, and the link [`LATEST`] to the newest.
+//! The directory of bandwidth files: `2026-11-20-09-30-00.v3bw`, named by their time, and the link
+//! [`LATEST`] to the newest.
 //!
-//! Authorities read at any moment, and the power may fail at any moment. So a file is written under
-//! another name, synced and renamed, and the link moves last, at once. Whatever happens in between
-//! leaves the link at the old file or at the new one, and both whole.
+//! Authorities may read at any moment, and the power may fail at any moment. So a file is written
+//! under another name, synced and renamed, and then the link is replaced atomically. At any time
+//! the link leads to the old file or to the new one, and both are complete.
 //!
-//! The directory may be somebody else's by mistake. Nothing is replaced or deleted that is not a
-//! file of ours: a plain file, its owner ours, with `software=flashflow` in its header. A link that
-//! leads elsewhere, or to what is not ours, is left alone, and that is an error.
+//! The directory may belong to other software by mistake. Only our own files are replaced or
+//! deleted: regular files of our user with `software=flashflow` in the header. A link that leads
+//! elsewhere, or to a file that is not ours, is not changed, which is an error.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -23,23 +23,23 @@ use ff_dir::bandwidth::{MAX_FILE_AGE_SECS, Reading};
 
 use super::v3bw::{BandwidthFile, SOFTWARE};
 
-/// Name of the symbolic link to the newest file: what torrc's `V3BandwidthsFile` should name.
+/// Name of the symbolic link to the newest file; torrc's `V3BandwidthsFile` should name it.
 pub const LATEST: &str = "latest.v3bw";
-/// How the names of bandwidth files end.
+/// The suffix of bandwidth files' names.
 const ENDING: &str = ".v3bw";
-/// The greatest file that is read: a hundred thousand relays' lines have a fifth of it.
+/// The largest file that is read, in bytes: the lines of a hundred thousand relays take a fifth of
+/// it.
 const MAX_FILE_BYTES: u64 = 1 << 28;
-/// The bytes at the start of a file that show which software wrote it: its header, and more.
+/// The number of bytes at the start of a file that are read to find which software wrote it.
 const HEAD_BYTES: u64 = 1 << 14;
 
-/// A directory that bandwidth files are in.
+/// A directory of bandwidth files.
 #[derive(Debug)]
 pub struct Shelf {
-    /// Where it is.
     dir: PathBuf,
-    /// Our user ID: the owner of files that we make there.
+    /// Our user ID, which owns the files that we make there.
     owner: u32,
-    /// The file that the link leads to.
+    /// The file to which the link leads.
     last: Option<Last>,
 }
 
@@ -48,7 +48,7 @@ pub struct Shelf {
 pub struct Last {
     /// Its name in the directory.
     pub name: PathBuf,
-    /// When it was made, in seconds since 1970, if its name says that.
+    /// When it was made, in seconds since 1970, if its name has the time.
     pub made_unix_secs: Option<u64>,
     /// The content of the file.
     pub reading: Reading,
@@ -62,7 +62,7 @@ impl Last {
         age <= MAX_FILE_AGE_SECS && self.reading.lines.iter().any(|line| line.votes)
     }
 
-    /// What authorities vote for, in kilobytes a second, if they read it in time.
+    /// The numbers that authorities vote with, in kilobytes a second, if they read it in time.
     #[must_use]
     pub fn votes(&self) -> BTreeMap<Fingerprint, u64> {
         self.reading.votes().into_iter().map(|(relay, line)| (relay, line.bw)).collect()
@@ -73,32 +73,32 @@ impl Last {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ShelfError {
-    /// Something is in the way.
+    /// A file or object that is not ours is in the way.
     #[error("{} is {what}; it is left alone: move it, or publish to another directory", path.display())]
     NotOurs {
         /// The path.
         path: PathBuf,
-        /// A description of the file or object there.
+        /// A description of it.
         what: String,
     },
     /// Another user's file is in the way.
     #[error("{advice}")]
     OtherUser {
-        /// The file's owner, and as which user to run the command.
+        /// The file's owner, and the user who should run the command.
         advice: String,
     },
-    /// The system says no.
+    /// An operation on a file failed.
     #[error(transparent)]
     File(#[from] FileError),
 }
 
 impl Shelf {
-    /// Looks at a directory, which must be there and may be written to.
+    /// Opens a directory, which must exist and be writable.
     ///
     /// # Errors
-    /// [`ShelfError`] when it may not, or when what the link is or leads to is not ours.
+    /// [`ShelfError`] when it is not writable, or when the link or its target is not ours.
     pub fn open(dir: &Path) -> Result<Self, ShelfError> {
-        // A file without a name: it says who we are there, and whether we may write.
+        // A file without a name shows our user ID there, and whether we may write.
         let made = tempfile::tempfile_in(dir).and_then(|file| file.metadata());
         let owner = made.map_err(FileError::new("write to the directory", dir))?.uid();
         let mut shelf = Self { dir: dir.to_owned(), owner, last: None };
@@ -112,7 +112,7 @@ impl Shelf {
         self.last.as_ref()
     }
 
-    /// The file that authorities voted with a day before: the newest file that is at least a day
+    /// The file that authorities voted with the day before: the newest file that is at least a day
     /// older than [`Shelf::last`], or else the oldest one.
     ///
     /// # Errors
@@ -131,12 +131,12 @@ impl Shelf {
         name.map_or(Ok(None), |name| self.read_named(name))
     }
 
-    /// Puts a file there under the time it was made, and then leads the link to it. Returns its
-    /// path, not the link's.
+    /// Writes a file under its time and then moves the link to it. Returns the path of the file,
+    /// not of the link.
     ///
     /// # Errors
-    /// [`ShelfError`]; the link then still leads to the file before, unless it was only the
-    /// directory that could not be synced.
+    /// [`ShelfError`]; the link then still leads to the previous file, unless only syncing the
+    /// directory failed.
     pub fn place(&self, file: &BandwidthFile) -> Result<PathBuf, ShelfError> {
         let name = format!("{}{ENDING}", file.header().file_created.file_stamp());
         let path = self.dir.join(&name);
@@ -146,12 +146,11 @@ impl Shelf {
         Ok(path)
     }
 
-    /// Deletes files of ours that were made more than `keep_days` ago, but not the one that the
-    /// link leads to, and what crashes have left of others since more than a day. Returns their
-    /// names.
+    /// Deletes our files that were made more than `keep_days` ago, except the one to which the link
+    /// leads, and temporary files of crashes that are older than a day. Returns their names.
     ///
     /// # Errors
-    /// [`FileError`] when the directory cannot be read. A file that cannot be deleted stays.
+    /// [`FileError`] when the directory cannot be read. A file that cannot be deleted is kept.
     pub fn prune(&self, now_unix_secs: u64, keep_days: u64) -> Result<Vec<PathBuf>, FileError> {
         let oldest = now_unix_secs.saturating_sub(keep_days.saturating_mul(DAY_SECS));
         let latest = fs::read_link(self.dir.join(LATEST)).unwrap_or_default();
@@ -170,7 +169,7 @@ impl Shelf {
         Ok(deleted)
     }
 
-    /// Reads what the link leads to.
+    /// Reads the file to which the link leads.
     fn read_last(&self) -> Result<Option<Last>, ShelfError> {
         let link = self.dir.join(LATEST);
         let metadata = match fs::symlink_metadata(&link) {
@@ -199,7 +198,7 @@ impl Shelf {
         Ok(Some(Last { made_unix_secs: made_unix_secs(&name), name, reading }))
     }
 
-    /// Fails if there is something that is not ours.
+    /// Fails if the path exists and is not ours.
     fn check_is_ours(&self, path: &Path) -> Result<(), ShelfError> {
         let not_ours =
             |what: &str| Err(ShelfError::NotOurs { path: path.to_owned(), what: what.to_owned() });
@@ -225,13 +224,13 @@ impl Shelf {
         }
     }
 
-    /// Whether this is a file of ours that is there.
+    /// Whether the path exists and is a file of ours.
     fn is_ours(&self, path: &Path) -> bool {
         fs::symlink_metadata(path).is_ok() && self.check_is_ours(path).is_ok()
     }
 }
 
-/// When the file was made that the link of this directory leads to, by its name; nothing is read.
+/// When the file to which a directory's link leads was made, by its name; the file is not read.
 #[must_use]
 pub fn latest_unix_secs(dir: &Path) -> Option<u64> {
     made_unix_secs(&fs::read_link(dir.join(LATEST)).ok()?)
@@ -243,7 +242,7 @@ fn made_unix_secs(name: &Path) -> Option<u64> {
     Utc::from_file_stamp(stamp).map(Utc::unix_secs)
 }
 
-/// Whether this is a file that a crash has left under its first name more than a day ago.
+/// Whether this is a temporary file that a crash left more than a day ago.
 fn is_leftover(name: &Path, path: &Path, now_unix_secs: u64) -> bool {
     let modified =
         || fs::symlink_metadata(path).ok()?.modified().ok()?.duration_since(UNIX_EPOCH).ok();

@@ -31,8 +31,8 @@ impl Shift {
         Self::between(before, &file.relays().iter().map(weight).collect())
     }
 
-    /// From the consensus' weights to those of a file, for the relays that the consensus calls
-    /// measured; `None` if one sum is 0.
+    /// From the consensus's weights to those of a file, for the relays with a measured weight in
+    /// the consensus; `None` if one sum is 0.
     #[must_use]
     pub fn from_consensus(file: &BandwidthFile) -> Option<Self> {
         let (mut before, mut after) = (Weights::new(), Weights::new());
@@ -77,7 +77,7 @@ impl Shift {
     }
 }
 
-/// The weight that authorities vote for by a line.
+/// The fingerprint of a line, and the weight that authorities vote with.
 fn weight(line: &RelayLine) -> (Fingerprint, u64) {
     (line.rsa_fingerprint, u64::from(line.bw_kilobytes().get()))
 }

@@ -1,31 +1,28 @@
-//! What relays count for that may share a machine (FlashFlow, §5).
+//! Limits what relays that may share a machine count for together (FlashFlow, §5).
 //!
-//! A group of the schedule is measured in one slot. What its relays carried in the same seconds
-//! they can carry at once, whatever they share, so each keeps what it was measured at. What was
-//! measured apart proves less: one machine behind several relays could show all it has in each of
-//! them. So:
+//! A group of the schedule is measured in one slot. Its relays can carry at once what they carried
+//! in the same seconds, so each keeps its value. Separate measurements prove less: one machine
+//! behind several relays could show its whole capacity in each of them. So:
 //!
 //! - *Together* are measurements whose seconds began within [`SAME_START_MILLIS`] of each other.
-//!   Those that came to their end over all the seconds asked for show what a relay carried,
-//!   conclusive or not.
-//! - Of two that began d apart and took t, a machine can have shown (t + d) / t of what it has: all
-//!   of it to the one while the other was not measured. So their sum counts for t / (t + d).
-//! - What a group has shown is the greatest sum of such measurements that were made together. One
-//!   that was made alone is a sum, too. None counts that is older than all of what stands in the
-//!   group.
-//! - The values of its relays count for at most that in sum. If they exceed it, each counts for the
-//!   same share of its value, but values of the newest day come first, and older ones share what
-//!   these leave. So relays that take turns in being there do not lower others that are always
-//!   there. Of one slot, those come first that were ready in time.
+//!   Measurements over all requested seconds count, conclusive or not.
+//! - If two began d apart and took t, a machine can have shown (t + d) / t of its capacity. So
+//!   their sum counts for t / (t + d).
+//! - The capacity of a group is the greatest sum of measurements made together; a single
+//!   measurement is a sum too. Measurements that are older than all values in use of the group do
+//!   not count.
+//! - The sum of its relays' values is at most that. If it is greater, each value is reduced by the
+//!   same factor, but values of the newest day come first, and older ones share the rest, so that
+//!   relays which join in turns do not lower others. Within a slot, relays that were ready in time
+//!   come first.
 //!
-//! So a group that was measured together changes nothing, and relays on machines of their own lose
-//! by it only if they could not be measured together. The paper proposes to give each relay of a
-//! set the mean. That has the same sum, and sends a small relay as many clients as its big sister;
-//! so the sum is bounded here, and who carries how much of it is what was measured.
+//! So for a group that was measured together nothing changes, and relays on different machines lose
+//! only if they could not be measured together. The paper proposes the mean for each relay of a
+//! set, which has the same sum, but sends a small relay as many clients as a large one.
 //!
-//! A coordinator starts all of a group at one moment (`Place` of a measurement), and counts the
-//! same seconds of each. A relay can put that moment off by opening its links slowly, and then
-//! counts for what the others leave.
+//! A coordinator starts a whole group at one time (`Place` of a measurement), and counts the same
+//! seconds of each relay. A relay can delay its start by opening its links slowly; then it gets
+//! what the others leave.
 //!
 //! Decisions: doc/decisions.md, "A group counts for what it has shown together".
 
@@ -36,17 +33,17 @@ use ff_proto::units::BytesPerSec;
 
 use crate::outcome::Outcome;
 
-/// Measurements whose seconds began no further apart were made together.
+/// The largest difference between the starts of measurements made together, in milliseconds.
 pub const SAME_START_MILLIS: u64 = 2000;
 
-/// A relay's share, given the relays that it was measured together with.
+/// A relay's share in its group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct GroupShare {
-    /// Relays of its group that have a value, with it.
+    /// The number of relays of its group with a value, including itself.
     pub relays: u64,
     /// The sum of their values.
     pub standing_bytes_per_sec: u64,
-    /// The greatest sum that the group has shown together.
+    /// The greatest sum that the group carried together.
     pub together_bytes_per_sec: u64,
     /// The relay's share of its value.
     pub bytes_per_sec: u64,
@@ -55,19 +52,19 @@ pub struct GroupShare {
 /// A relay's result in a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shown {
-    /// Which relay.
+    /// The relay's index.
     pub relay: usize,
-    /// When its seconds began, in milliseconds since 1970.
+    /// When its counted seconds began, in milliseconds since 1970.
     pub unix_millis: u64,
-    /// How many there were.
+    /// The number of counted seconds.
     pub secs: u64,
     /// The rate that it carried.
     pub rate: BytesPerSec,
 }
 
 impl Shown {
-    /// What this measurement has shown of a relay, if anything: it may have needed more measurers,
-    /// and been no worse for it, but not fewer seconds.
+    /// The result of a measurement for the group, if it has one: it may have needed more measurers,
+    /// but must have all its seconds.
     #[must_use]
     pub fn by(outcome: &Outcome, relay: usize) -> Option<Self> {
         let is_whole = matches!(
@@ -84,8 +81,8 @@ impl Shown {
     }
 }
 
-/// The most that the relays of a group have carried together since then. Of a relay that was
-/// measured twice at once the lower counts.
+/// The greatest sum that the relays of a group carried together since then. If a relay was measured
+/// twice at the same time, the lower value counts.
 #[must_use]
 pub fn carried(mut shown: Vec<Shown>, since_unix_secs: u64) -> BytesPerSec {
     shown.retain(|one| one.unix_millis >= since_unix_secs.saturating_mul(1000));
@@ -93,7 +90,7 @@ pub fn carried(mut shown: Vec<Shown>, since_unix_secs: u64) -> BytesPerSec {
     let mut most = BytesPerSec::default();
     let mut last = None;
     for (first, one) in shown.iter().enumerate() {
-        // What began in the same millisecond has been looked at with the first of it.
+        // Measurements that began in the same millisecond were included with the first of them.
         if last.replace(one.unix_millis) != Some(one.unix_millis) {
             let soon = one.unix_millis.saturating_add(SAME_START_MILLIS);
             let end = shown.partition_point(|one| one.unix_millis <= soon);
@@ -103,7 +100,7 @@ pub fn carried(mut shown: Vec<Shown>, since_unix_secs: u64) -> BytesPerSec {
     most
 }
 
-/// The greatest sum of the first of these, which began soon after each other.
+/// The greatest sum of the first measurements of this list, which began close together.
 fn sum_of(shown: &[Shown]) -> BytesPerSec {
     let mut lowest: HashMap<usize, BytesPerSec> = HashMap::new();
     for one in shown {
@@ -120,7 +117,8 @@ fn sum_of(shown: &[Shown]) -> BytesPerSec {
     most
 }
 
-/// What is left of a sum of measurements that took so long and began so far apart, in milliseconds.
+/// The counted part of a sum of measurements that took this long and began this far apart, in
+/// milliseconds.
 fn overlapping(sum: BytesPerSec, took: u64, apart: u64) -> BytesPerSec {
     let left =
         u128::from(sum.get()) * u128::from(took) / u128::from(took.saturating_add(apart).max(1));
@@ -144,8 +142,8 @@ pub fn shares(standing: &[BytesPerSec], together: BytesPerSec) -> Vec<GroupShare
     standing.iter().map(share).collect()
 }
 
-/// The same where values are of different days: each turn, from the least on, shares what those
-/// before it have left. Each comes with what it stands at, and its turn.
+/// The same for values of different days: the values of each turn, from the least on, share what
+/// earlier turns have left. Each entry has a value and its turn.
 #[must_use]
 pub fn shares_in_turn<T: Ord>(
     standing: &[(BytesPerSec, T)],
@@ -173,12 +171,12 @@ mod tests {
 
     use super::*;
 
-    /// What a relay has shown in ten seconds from this one on.
+    /// The result of a relay over ten seconds from this one on.
     fn shown(relay: usize, unix_secs: u64, mbit: u64) -> Shown {
         Shown { relay, unix_millis: unix_secs * 1000, secs: 10, rate: BytesPerSec::from_mbit(mbit) }
     }
 
-    /// What relays count for, in Mbit/s, that stand at this.
+    /// The counted values in Mbit/s of relays with these values.
     fn counts(standing: &[u64], measured: &[Shown]) -> Vec<u64> {
         let standing: Vec<_> = standing.iter().copied().map(BytesPerSec::from_mbit).collect();
         let together = carried(measured.to_vec(), 0);
@@ -187,16 +185,17 @@ mod tests {
 
     #[test]
     fn relays_of_one_machine_count_for_one_machine() {
-        // Measured together: what each carried is its part already, however unlike they are.
+        // Measured together: each value is already the relay's part, even if they are very
+        // different.
         assert_eq!(counts(&[80, 20], &[shown(0, 100, 80), shown(1, 100, 20)]), [80, 20]);
-        // Apart, each shows the whole machine.
+        // Measured separately, each shows the whole machine.
         assert_eq!(counts(&[100, 100], &[shown(0, 100, 100), shown(1, 200, 100)]), [50, 50]);
         let apart: Vec<_> = (0..10).map(|relay| shown(relay, relay as u64 * 30, 100)).collect();
         assert_eq!(counts(&[100; 10], &apart), [10; 10]);
-        // One was not there when the other was measured with all of it.
+        // One was away when the other was measured with the whole machine.
         let measured = [shown(0, 0, 50), shown(1, 0, 50), shown(1, 90_000, 100)];
         assert_eq!(counts(&[50, 100], &measured), [33, 66]);
-        // Together, but inconclusive, and then apart.
+        // Together, but inconclusive, and then separately.
         let measured = [shown(0, 0, 90), shown(1, 0, 90), shown(0, 60, 200), shown(1, 90, 200)];
         assert_eq!(counts(&[200, 200], &measured), [100, 100]);
     }
@@ -205,9 +204,9 @@ mod tests {
     fn relays_with_machines_of_their_own_keep_what_they_have_shown_together() {
         let together = [shown(0, 0, 100), shown(1, 0, 900), shown(2, 0, 10)];
         assert_eq!(counts(&[100, 900, 10], &together), [100, 900, 10]);
-        // What is lower in a later draw frees nothing for the others.
+        // A lower later draw gives nothing to the others.
         assert_eq!(counts(&[60, 900, 10], &together), [60, 900, 10]);
-        // The greatest one had to be measured again alone: the others lose a little.
+        // The greatest one was measured again alone: the others lose a little.
         let again = [&together[..], &[shown(1, 60, 2000)]].concat();
         assert_eq!(counts(&[100, 2000, 10], &again), [94, 1895, 9]);
     }
@@ -223,7 +222,8 @@ mod tests {
         let late = Shown { unix_millis: 101_500, ..shown(2, 100, 1) };
         let measured = vec![shown(0, 100, 100), shown(1, 100, 100), late];
         assert_eq!(carried(measured, 0), BytesPerSec::from_mbit(200));
-        // Of one that was measured twice at once the lower counts, and what is old does not.
+        // If a relay was measured twice at the same time the lower value counts, and old ones do
+        // not.
         let twice = [shown(0, 100, 10), shown(1, 100, 20), shown(0, 100, 5)];
         assert_eq!(carried(twice.to_vec(), 0), BytesPerSec::from_mbit(25));
         assert_eq!(carried(twice.to_vec(), 101), BytesPerSec::default());
@@ -231,8 +231,8 @@ mod tests {
 
     #[test]
     fn twins_show_no_more_than_their_machine_however_far_apart_they_begin() {
-        // A machine of 100 Mbit/s that gives all of it to whichever is measured, and half to each
-        // while both are. The estimate is at most 1.05 times the mean second.
+        // A machine of 100 Mbit/s that gives all of it to the relay being measured, and half to
+        // each while both are. The estimate is at most 1.05 times the mean second.
         for apart_millis in (0..=12_000_u64).step_by(100) {
             let alone = apart_millis.min(10_000);
             let mean = (alone * 100 + (10_000 - alone) * 50) / 10_000;

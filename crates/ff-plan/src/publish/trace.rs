@@ -1,4 +1,4 @@
-//! How a relay's number came about, step by step, or why it has none.
+//! Explains a relay's number step by step, or its absence.
 //!
 //! ```text
 //!   second: measured, background reported and counted, total ─▶ median, 1.05 × mean ─▶ estimate
@@ -6,8 +6,8 @@
 //!   ─▶ rounding to kB/s ─▶ its operator's limit ─▶ bw=
 //! ```
 //!
-//! It is read off the same [`Decisions`] that the bandwidth file is written from. `to_string()` is
-//! for the relay's operator. The seconds tell of the relay's clients: for nobody else.
+//! It is made from the same [`Decisions`] as the bandwidth file. `to_string()` is for the relay's
+//! operator only, because the seconds show the traffic of the relay's clients.
 
 use base64ct::{Base64Unpadded, Encoding};
 use ff_base::identity::Fingerprint;
@@ -23,23 +23,23 @@ use crate::outcome::{DrawRow, Failure, Outcome, SecondRow, TermsRow};
 
 mod text;
 
-/// Attempts that are shown: more than a relay grants in the days that count.
+/// The largest number of attempts shown: more than a relay grants in the days that count.
 pub const MAX_ATTEMPTS: usize = 24;
 
-/// How a relay's number came about.
+/// The steps to a relay's number.
 #[derive(Clone, Debug, Serialize)]
 pub struct Trace {
     /// The relay, in 40 hexadecimal digits.
     pub fingerprint: String,
-    /// Its nickname, where it is known.
+    /// Its nickname, if known.
     pub nickname: Option<String>,
     /// The Ed25519 identity by which it was measured.
     pub ed25519_base64: Option<String>,
-    /// The time that the file is of, in seconds since 1970.
+    /// The time of the explanation, in seconds since 1970.
     pub at_unix_secs: u64,
-    /// Its attempts within the greatest age, the newest first, [`MAX_ATTEMPTS`] at most.
+    /// Its attempts within the greatest age, the newest first, at most [`MAX_ATTEMPTS`].
     pub attempts: Vec<Attempt>,
-    /// How many more there are.
+    /// The number of further attempts.
     pub attempts_left_out: usize,
     /// Its number, if it has one.
     pub number: Option<Number>,
@@ -54,16 +54,16 @@ pub struct Attempt {
     pub started_unix_secs: u64,
     /// The verdict's name.
     pub verdict: &'static str,
-    /// Why it failed.
+    /// The failure, if it failed.
     pub failure: Option<Failure>,
-    /// The terms that the relay was asked for, and its grant.
+    /// The terms that were requested and granted.
     #[serde(flatten)]
     pub terms: TermsRow,
-    /// r, by which background is counted.
+    /// The background ratio r, in percent.
     pub ratio_percent: u8,
     /// Every second.
     pub seconds: Vec<SecondRow>,
-    /// Seconds that it granted and that are missing; they count as zero.
+    /// Granted seconds that are missing; they count as zero.
     pub missing_secs: usize,
     /// The median second.
     pub median_bytes_per_sec: Option<u64>,
@@ -71,24 +71,24 @@ pub struct Attempt {
     pub most_by_mean_bytes_per_sec: Option<u64>,
     /// The estimate: the lesser of the two.
     pub estimate_bytes_per_sec: Option<u64>,
-    /// How it counts as a draw.
+    /// How the attempt counts as a draw.
     pub draw: DrawRow,
-    /// Whether it is of the period whose lowest draw stands.
+    /// Whether it belongs to the period whose lowest draw is used.
     pub is_of_period: bool,
-    /// Whether it is this draw that stands.
+    /// Whether its draw is used.
     pub stands: bool,
 }
 
-/// A number, and the way to it.
+/// A number, and the steps to it.
 #[derive(Clone, Debug, Serialize)]
 pub struct Number {
     /// The value that is used: the lowest draw of the period.
     pub standing_bytes_per_sec: u64,
-    /// The number that it keeps instead.
+    /// The number that is kept instead, if the value rises by too much.
     pub held: Option<Held>,
-    /// Whether the day before counts, which confirms a great rise and is less.
+    /// Whether the value of the day before is used, which confirms a great rise and is lower.
     pub is_of_day_before: bool,
-    /// Days since then that had no value.
+    /// Days without a value since then.
     pub blank_days: u32,
     /// The number after all days of the month.
     pub counted_bytes_per_sec: u64,
@@ -100,7 +100,7 @@ pub struct Number {
     pub bandwidth_avg_bytes_per_sec: Option<u64>,
     /// The number in the file.
     pub bw: u32,
-    /// The number that authorities vote for now, in kilobytes a second.
+    /// The number that authorities vote with now, in kilobytes a second.
     pub previous_bw: Option<u64>,
     /// Whether authorities will vote with the file: not if it has too few relays.
     pub is_voted: bool,
@@ -109,21 +109,21 @@ pub struct Number {
 /// Why there is no number.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Why {
-    /// For programs.
+    /// The reason's name, for programs.
     pub code: &'static str,
-    /// For people.
+    /// The reason, for people.
     pub text: String,
 }
 
 impl Trace {
-    /// The trace of a relay, measured or not.
+    /// The trace of a relay, which may never have been measured.
     #[must_use]
     pub fn of(fingerprint: &Fingerprint, decisions: &Decisions<'_>) -> Self {
         let publication = decisions.publication();
         let found = decisions.find(fingerprint);
         let line = match found.map(|relay| &relay.line) {
             None => Err(decisions.unknown(fingerprint)),
-            // Known by its Ed25519 identity, and what its link has shown is another's.
+            // Found by its Ed25519 identity, but its link has shown another relay's fingerprint.
             Some(Ok(line)) if line.rsa_fingerprint != *fingerprint => Err(NoNumber::OtherIdentity),
             Some(line) => line.clone(),
         };
@@ -146,7 +146,7 @@ impl Trace {
         }
     }
 
-    /// The attempt that stands, if it is shown.
+    /// The attempt whose draw is used, if it is shown.
     #[must_use]
     pub fn standing(&self) -> Option<&Attempt> {
         self.attempts.iter().find(|attempt| attempt.stands)
@@ -181,7 +181,7 @@ impl Attempt {
 }
 
 impl Number {
-    /// The way to a line's number.
+    /// The steps to a line's number.
     fn of(line: &RelayLine, previous_bw: Option<u64>, is_voted: bool) -> Self {
         Self {
             standing_bytes_per_sec: line.estimate.get(),
@@ -200,13 +200,12 @@ impl Number {
 }
 
 impl Why {
-    /// As a row.
     fn of(reason: &NoNumber) -> Self {
         Self { code: reason.code(), text: reason.to_string() }
     }
 }
 
-/// A time for people.
+/// A time as text.
 fn utc(unix_secs: u64) -> String {
     Utc::from_unix_secs(unix_secs)
         .map_or_else(|error| error.to_string(), |utc| format!("{utc} UTC"))

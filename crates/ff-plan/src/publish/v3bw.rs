@@ -1,22 +1,22 @@
 //! The bandwidth file that a directory authority votes with (`V3BandwidthsFile`).
 //!
 //! [`BandwidthFile::from_outcomes`] chooses what may be published, [`BandwidthFile::new`] refuses
-//! what an authority would refuse, `to_string()` renders it and [`crate::publish::shelf`] puts it
-//! in place. Whatever follows from the relay lines (times, counts, `bw`, `vote`) is computed from
-//! them when it is written, so that header and lines cannot disagree.
+//! what an authority would refuse, `to_string()` renders the file and [`crate::publish::shelf`]
+//! stores it. Values that follow from the relay lines (times, counts, `bw`, `vote`) are computed
+//! from them when the file is rendered, so that header and lines cannot disagree.
 //!
-//! The format is bandwidth-file-spec 1.5.0; the reader's rules are those of tor's `bwauth.c`. Keys
-//! of our own begin with `ff_`. Relays of the consensus that were tried in vain have a line that
-//! nobody votes with (`unmeasured=1 vote=0`) and `ff_reason` in it; it counts nowhere in the
-//! header.
+//! The format is bandwidth-file-spec 1.5.0; the reader's rules are those of tor's `bwauth.c`. Our
+//! own keys begin with `ff_`. Relays of the consensus without a number have a line without a vote
+//! (`unmeasured=1 vote=0`) and with the reason (`ff_reason`), which no count in the header
+//! includes.
 //!
-//! The file is public. So it says nothing of a relay's clients: no background, and no time more
-//! exact than the hour, whether of a measurement or of the file (with few relays the one tells the
+//! The file is public. So it has nothing about a relay's clients: no background, and no times more
+//! exact than the hour, neither of a measurement nor of the file (with few relays one reveals the
 //! other). The results files have the rest, for their owner.
 //!
-//! `node_id` is the RSA fingerprint that the relay's link has shown. The link's Ed25519 identity,
-//! which is checked, does not vouch for it: a relay may show another's. Who knows the consensus's
-//! compares it (`ff-bwauth measure --fingerprint`); authorities vote by `node_id` alone.
+//! `node_id` is the RSA fingerprint that the relay's link has shown. The link's checked Ed25519
+//! identity does not prove it: a relay may show that of another. It can be compared with the
+//! consensus's (`ff-bwauth measure --fingerprint`); authorities vote by `node_id` alone.
 
 use core::num::NonZeroU32;
 use std::collections::HashSet;
@@ -50,20 +50,19 @@ pub use select::Decisions;
 
 /// The name of the file's software.
 pub const SOFTWARE: &str = "flashflow";
-/// Share of the consensus's relays below which authorities must not vote with the file
-/// (bandwidth-file-spec §2.2: torflow's and sbws's value).
+/// The percentage of the consensus's relays below which authorities must not vote with the file
+/// (bandwidth-file-spec §2.2; the same as torflow's and sbws's).
 pub const MIN_PERCENT_ELIGIBLE: u64 = 60;
-/// Bytes of a kilobyte, as bandwidth files count.
 pub(super) const KILOBYTE: u64 = 1000;
 
-/// A bandwidth file that authorities will read.
+/// A bandwidth file that authorities accept.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BandwidthFile {
     /// The header's own values.
     header: Header,
-    /// The relays, never none; in order of their fingerprints.
+    /// The relays, at least one, sorted by fingerprint.
     relays: Vec<RelayLine>,
-    /// Relays without a number, of others than `relays`; in the same order.
+    /// Other relays, without a number; sorted by fingerprint.
     unmeasured: Vec<UnmeasuredLine>,
 }
 
@@ -72,22 +71,22 @@ pub struct BandwidthFile {
 pub struct Header {
     /// Version of the software that made the file.
     pub software_version: String,
-    /// When the file was made; the hour is written.
+    /// When the file was made; rounded to the hour in the file.
     pub file_created: Utc,
-    /// Relays in the consensus; 0 when it is not known, and then nobody votes with the file.
+    /// Relays in the consensus; 0 if unknown, and then authorities do not vote with the file.
     pub consensus_relays: u64,
-    /// Counts of recent attempts, where known.
+    /// Counts of recent attempts, as far as known.
     pub recent: RecentCounts,
-    /// How long measuring half of the network takes.
+    /// The time for measuring half of the network, in seconds.
     pub time_to_report_half_network_secs: Option<u64>,
-    /// What measured.
+    /// The program that measured.
     pub generator: Generator,
 }
 
-/// What measured, and for whom.
+/// The program that measured, and the authority.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Generator {
-    /// When it was started, where that is known; the hour is written.
+    /// When it was started, if known; rounded to the hour in the file.
     pub started: Option<Utc>,
     /// Version of the tor whose consensus was used.
     pub tor_version: Option<String>,
@@ -121,21 +120,21 @@ pub struct RelayLine {
     pub rsa_fingerprint: [u8; 20],
     /// Its Ed25519 identity.
     pub ed_identity: [u8; 32],
-    /// Its nickname, where it is known.
+    /// Its nickname, if known.
     pub nickname: Option<String>,
-    /// When the result was obtained; the hour is written.
+    /// When the result was obtained; rounded to the hour in the file.
     pub measured_at: Utc,
-    /// The lowest draw of its day; each draw is the median second, bounded by the mean.
+    /// The lowest draw of its day; each draw is the median second, limited by the mean.
     pub estimate: BytesPerSec,
-    /// The number, from this and the relay's other days.
+    /// The number, from this day and the relay's other days.
     pub number: BytesPerSec,
-    /// Whether it is the value of the day before, which confirms a great rise and is less.
+    /// Whether the value of the day before is used, which confirms a great rise and is lower.
     pub is_of_day_before: bool,
-    /// Days since then that had no value.
+    /// Days without a value since then.
     pub blank_days: u32,
-    /// The greatest number that it had on days before the last one.
+    /// The largest number that it had on days before the last one.
     pub most_before: Option<BytesPerSec>,
-    /// The value in use instead of the estimate, if less than the estimate counts for now.
+    /// The value that is used instead of the estimate, if less than the estimate counts for now.
     pub held: Option<Held>,
     /// The number's share among relays on the same machine, if any.
     pub share: Option<GroupShare>,
@@ -158,9 +157,9 @@ pub struct UnmeasuredLine {
     pub rsa_fingerprint: Fingerprint,
     /// Its Ed25519 identity.
     pub ed_identity: [u8; 32],
-    /// Its nickname, where it is known.
+    /// Its nickname, if known.
     pub nickname: Option<String>,
-    /// When the last attempt began; the hour is written.
+    /// When the last attempt began; rounded to the hour in the file.
     pub tried_at: Utc,
     /// Its measurements in the last days.
     pub counts: RelayCounts,
@@ -173,10 +172,10 @@ pub struct UnmeasuredLine {
 pub struct DirectoryFacts {
     /// Whether it is in the consensus; not written.
     pub is_listed: bool,
-    /// Its Ed25519 identity; not written: the line has that by which it was measured.
+    /// Its Ed25519 identity; not written, because the line has the one with which it was measured.
     pub ed_identity: Option<[u8; 32]>,
-    /// bandwidth-avg of its descriptor. `bw` never exceeds it: it is how an operator limits a
-    /// relay (`MaxAdvertisedBandwidth`). `bw` may exceed bandwidth-observed.
+    /// bandwidth-avg of its descriptor, the limit of `bw`: with it an operator limits a relay
+    /// (`MaxAdvertisedBandwidth`). `bw` may exceed bandwidth-observed.
     pub bandwidth_avg: Option<BytesPerSec>,
     /// bandwidth-burst of its descriptor.
     pub bandwidth_burst: Option<BytesPerSec>,
@@ -184,24 +183,24 @@ pub struct DirectoryFacts {
     pub bandwidth_observed: Option<BytesPerSec>,
     /// Its bandwidth in the consensus.
     pub consensus_bandwidth: Option<BytesPerSec>,
-    /// Whether the consensus calls that unmeasured.
+    /// Whether the consensus marks that as unmeasured.
     pub consensus_is_unmeasured: Option<bool>,
-    /// In how many consensuses of the last days it was.
+    /// The number of consensuses of the last days that list it.
     pub in_recent_consensuses: Option<u64>,
-    /// In how many schedules of the last days it was.
+    /// The number of schedules of the last days that have it.
     pub in_recent_schedules: Option<u64>,
 }
 
 /// A relay's measurements in the last days.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RelayCounts {
-    /// Begun.
+    /// Attempts begun.
     pub attempts: u64,
-    /// With a publishable result.
+    /// Attempts with a publishable result.
     pub successes: u64,
-    /// Failed.
+    /// Failed attempts.
     pub failures: u64,
-    /// Publishable results that are too old; those are in none of the other counts.
+    /// Publishable results that are too old, which the other counts do not include.
     pub old: u64,
 }
 
@@ -212,7 +211,7 @@ pub struct MeasurementFacts {
     pub verdict: &'static str,
     /// Seconds measured.
     pub duration_secs: u64,
-    /// The background ratio counted with.
+    /// The background ratio used.
     pub ratio: Ratio,
     /// The cipher of the measurement circuits.
     pub crypto: Option<CryptoKind>,
@@ -222,28 +221,28 @@ pub struct MeasurementFacts {
     pub sockets: u64,
 }
 
-/// Why something is not a bandwidth file an authority would read.
+/// Why authorities would not accept a bandwidth file.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InvalidFile {
-    /// No relay has a result; an empty file is never written.
+    /// No relay has a result; a file without relays is never written.
     #[error("no relay has a result that may be published")]
     NothingToPublish,
     /// A value that would break its line.
     #[error("{key} is {value:?}, but must be printable ASCII without spaces")]
     Value {
-        /// Of which key.
+        /// The key.
         key: &'static str,
         /// The value.
         value: String,
     },
-    /// A nickname no relay can have.
+    /// An invalid nickname.
     #[error("{0:?} is not a nickname: 1 to 19 letters and digits")]
     Nickname(String),
-    /// Two lines for one relay.
+    /// There are two lines for one relay.
     #[error("relay {0} is listed twice")]
     DuplicateRelay(String),
-    /// A result from after the file was made.
+    /// A result is newer than the file.
     #[error("a result is from {result}, after the file was made ({created})")]
     FromTheFuture {
         /// Time of the result.
@@ -254,16 +253,16 @@ pub enum InvalidFile {
     /// No result is new enough.
     #[error("the newest result is from {0}; authorities refuse a file older than three days")]
     Stale(Utc),
-    /// A time that cannot be written.
+    /// A time is out of range.
     #[error(transparent)]
     Time(#[from] OutOfRange),
 }
 
 impl BandwidthFile {
-    /// A file of these relays.
+    /// Makes a file of these relays.
     ///
     /// # Errors
-    /// [`InvalidFile`] naming the first thing an authority, or another reader, would stumble over.
+    /// [`InvalidFile`] with the first error for an authority or another reader.
     pub fn new(header: Header, mut relays: Vec<RelayLine>) -> Result<Self, InvalidFile> {
         header.validate()?;
         let newest = relays.iter().map(|relay| relay.measured_at).max();
@@ -272,7 +271,7 @@ impl BandwidthFile {
         if newest > created {
             return Err(InvalidFile::FromTheFuture { result: newest, created });
         }
-        // Authorities see the hour that is written.
+        // Authorities see the rounded hour.
         if created.unix_secs() - newest.hour().unix_secs() > MAX_FILE_AGE_SECS {
             return Err(InvalidFile::Stale(newest));
         }
@@ -294,13 +293,13 @@ impl BandwidthFile {
         &self.header
     }
 
-    /// Relays without a number, in order of their fingerprints.
+    /// Relays without a number, sorted by fingerprint.
     #[must_use]
     pub fn unmeasured(&self) -> &[UnmeasuredLine] {
         &self.unmeasured
     }
 
-    /// The relays, in order of their fingerprints.
+    /// The relays, sorted by fingerprint.
     #[must_use]
     pub fn relays(&self) -> &[RelayLine] {
         &self.relays
@@ -312,24 +311,24 @@ impl BandwidthFile {
         is_under_minimum(self.eligible(), self.header.consensus_relays)
     }
 
-    /// Relays listed.
+    /// The number of relays in the file that are listed in the consensus.
     fn eligible(&self) -> u64 {
         self.relays.len() as u64
     }
 
-    /// Relays that have to be listed.
+    /// The least number of listed relays.
     fn minimum_eligible(&self) -> u64 {
         minimum_eligible(self.header.consensus_relays)
     }
 }
 
-/// The least number of relays to be listed, of this many.
+/// The least number of listed relays for a consensus of this size.
 fn minimum_eligible(consensus_relays: u64) -> u64 {
     let percent = u128::from(consensus_relays) * u128::from(MIN_PERCENT_ELIGIBLE);
     u64::try_from(percent.div_ceil(100)).unwrap_or(u64::MAX)
 }
 
-/// Whether too few relays of this many are listed for authorities to vote with the file.
+/// Whether too few relays are listed for authorities to vote with the file.
 fn is_under_minimum(listed: u64, consensus_relays: u64) -> bool {
     consensus_relays == 0 || listed < minimum_eligible(consensus_relays)
 }
@@ -349,7 +348,7 @@ impl Header {
         Ok(())
     }
 
-    /// The lines that are texts and may be missing.
+    /// The header's optional texts.
     fn optional_texts(&self) -> [(&'static str, Option<&str>); 2] {
         [
             ("tor_version", self.generator.tor_version.as_deref()),
@@ -359,10 +358,10 @@ impl Header {
 }
 
 impl RelayLine {
-    /// `bw`: what authorities vote for, in kilobytes per second.
+    /// `bw`: the number that authorities vote with, in kilobytes per second.
     ///
-    /// bandwidth-file-spec §2.3: at least 1, at most the descriptor's bandwidth-avg. tor keeps 32
-    /// bits of it.
+    /// bandwidth-file-spec §2.3: at least 1, at most the descriptor's bandwidth-avg. tor stores it
+    /// in 32 bits.
     #[must_use]
     pub fn bw_kilobytes(&self) -> NonZeroU32 {
         let counted = rounded_kilobytes(self.counted());
@@ -370,23 +369,23 @@ impl RelayLine {
         NonZeroU32::new(kilobytes).unwrap_or(NonZeroU32::MIN)
     }
 
-    /// What it counts for before its operator's limit and rounding: its number, or its share of it.
+    /// The value before its operator's limit and rounding: its number, or its share of the group.
     #[must_use]
     pub fn counted(&self) -> BytesPerSec {
         self.share.map_or(self.number, |share| BytesPerSec::new(share.bytes_per_sec))
     }
 
-    /// Kilobytes a second, but no more than its operator allows.
+    /// A number of kilobytes a second, limited to what its operator allows.
     fn limited(&self, kilobytes: u64) -> u64 {
         kilobytes.min(self.directory.bandwidth_avg.map_or(u64::MAX, |avg| avg.get() / KILOBYTE))
     }
 
-    /// Its fingerprint in hexadecimal.
+    /// Its fingerprint in hexadecimal digits.
     fn node_id(&self) -> String {
         hex::encode_upper(self.rsa_fingerprint)
     }
 
-    /// Checks what a relay or a user chose.
+    /// Checks texts that a relay or a user has chosen.
     fn validate(&self) -> Result<(), InvalidFile> {
         match &self.nickname {
             Some(nickname) if !is_nickname(nickname) => {
@@ -397,7 +396,7 @@ impl RelayLine {
     }
 }
 
-/// A rate in kilobytes a second, rounded to the nearest; halves up.
+/// A rate in kilobytes a second, rounded to the nearest integer; halves are rounded up.
 pub(crate) fn rounded_kilobytes(rate: BytesPerSec) -> u64 {
     rate.get().saturating_add(KILOBYTE / 2) / KILOBYTE
 }

@@ -1,4 +1,4 @@
-//! What the network's documents say of relays, as far as a bandwidth file needs it.
+//! Data about relays from the network's documents, for bandwidth files.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -11,9 +11,9 @@ use ff_proto::units::BytesPerSec;
 use super::v3bw::{DirectoryFacts, Publication};
 use crate::period::{ScheduledRelay, group};
 
-/// The relays as a period sees them: what they are taken for, where they listen and whose families
-/// they are in. Coordinators that have the same documents have the same list: a relay's estimate is
-/// what all of them have published of it, its weight.
+/// The relays as a period's schedule needs them: expected capacities, addresses and families.
+/// Coordinators with the same documents have the same list: a relay's estimate is its weight in the
+/// consensus.
 #[must_use]
 pub fn relays(
     consensus: &Consensus,
@@ -33,8 +33,8 @@ pub fn relays(
     consensus.relays.iter().map(relay).collect()
 }
 
-/// Relays on one address, which no schedule divides. With `families`, all that a
-/// schedule of a team that is large enough has in one group.
+/// Groups of relays on one address, which no schedule divides. With `families`, the groups of a
+/// schedule whose team is large enough.
 #[must_use]
 pub fn groups(relays: &[ScheduledRelay], families: bool) -> Vec<Vec<Fingerprint>> {
     let lists = if families { group::together(relays) } else { group::by_address(relays) };
@@ -50,8 +50,8 @@ fn named(
     several.map(|list| list.into_iter().map(|index| relays[index].fingerprint).collect()).collect()
 }
 
-/// What directory documents say of the relays of this consensus. Descriptors of others are passed
-/// over.
+/// The data of directory documents about the relays of this consensus. Descriptors of others are
+/// ignored.
 #[must_use]
 pub fn directory(
     consensus: &Consensus,
@@ -74,9 +74,8 @@ pub fn directory(
     consensus.relays.iter().map(|entry| (entry.fingerprint, facts(entry))).collect()
 }
 
-/// What a bandwidth file is made with in the network of this consensus, as far as documents tell:
-/// relays on one address are a group. A store adds who was measured together (`complete` of its
-/// reader).
+/// The inputs of a bandwidth file from the documents of this consensus: relays on one address are a
+/// group. A store adds the groups that were measured together (`complete` of its reader).
 #[must_use]
 pub fn publication(
     consensus: &Consensus,

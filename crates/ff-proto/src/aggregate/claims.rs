@@ -1,19 +1,19 @@
-//! Whether what a measurer says has come back fits to what the target says it has echoed to it.
+//! Checks measurers' counts of received cells against the target's counts of echoed cells.
 //!
-//! A target counts a cell before it sends it and sends none that it has not counted, so in the end
-//! nobody can have got more than it has counted for him, however the clocks of the two differ
-//! (PROTOCOL.md §9). Of the seconds in between that cannot be said so strictly: a measurer whose
-//! seconds begin later has got by the end of one what the target counts in its next. What is
-//! claimed even before that is not held against anybody, because a measurer that was held up counts
-//! what waited as having come earlier; but it counts in the second in which the target has it.
+//! A target counts a cell before it sends it, so in total no measurer can have received more than
+//! the target has counted for it, however their clocks differ (PROTOCOL.md §9). Within the
+//! measurement this is less strict: a measurer whose seconds begin later has received cells by the
+//! end of a second that the target counts in its next. Claims that are even earlier are not held
+//! against a measurer, because one that was delayed counts waiting cells as having arrived earlier;
+//! but they count in the second in which the target has them.
 
 use crate::units::Cells;
 
-/// How many seconds later than a measurer the target may count a cell.
+/// The number of seconds by which the target may count a cell later than a measurer.
 const LAG_SECS: usize = 1;
 
-/// A measurer that says that more has come back to it than the target has echoed to it. One of the
-/// two is wrong.
+/// A measurer that reports more received cells than the target reports as echoed to it. One of the
+/// two reports is wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Overclaim {
     /// The measurer's count.
@@ -23,30 +23,30 @@ pub struct Overclaim {
 }
 
 impl Overclaim {
-    /// By how much the measurer says more.
+    /// The difference of the counts.
     #[must_use]
     pub fn excess(&self) -> Cells {
         Cells(self.claimed.0.saturating_sub(self.reported.0))
     }
 }
 
-/// Compares a measurer's cells of all seconds with those that the target reports for it.
+/// Compares a measurer's cells of all seconds with the target's report for it.
 ///
-/// That the target reports more says nothing of either: cells are on their way when the measurer
-/// stops counting, or links have broken.
+/// If the target reports more, neither is wrong: cells may be in flight when the measurer stops
+/// counting, or links may have broken.
 ///
 /// # Errors
-/// [`Overclaim`] with both numbers when the measurer says more.
+/// [`Overclaim`] with both counts if the measurer reports more.
 pub fn check_claim(claimed: &[u64], reported: &[u64]) -> Result<(), Overclaim> {
     let sum = |cells: &[u64]| Cells(cells.iter().fold(0, |sum, cells| sum.saturating_add(*cells)));
     let (claimed, reported) = (sum(claimed), sum(reported));
     if claimed <= reported { Ok(()) } else { Err(Overclaim { claimed, reported }) }
 }
 
-/// A measurer's cells of each second as far as they are believed: until the end of each second no
-/// more than the target had reported for it one second later.
+/// The counted part of a measurer's cells in each second: until the end of each second at most what
+/// the target had reported for it one second later.
 ///
-/// For a measurer whose claims fit that is what it claims. The sum is the lesser one of both.
+/// For an honest measurer this is all that it reports. The sum is the lesser of both sums.
 #[must_use]
 pub fn believed_cells(claimed: &[u64], reported: &[u64]) -> Vec<u64> {
     let (mut claimed_until, mut believed_until) = (0_u64, 0);
@@ -55,13 +55,13 @@ pub fn believed_cells(claimed: &[u64], reported: &[u64]) -> Vec<u64> {
     let second = |cells: &u64| {
         claimed_until = claimed_until.saturating_add(*cells);
         let until = claimed_until.min(reported_later.next().unwrap_or(reported_in_all));
-        // Both sums only grow, and so does the lesser one.
+        // Both sums only grow, and so does their minimum.
         until.saturating_sub(core::mem::replace(&mut believed_until, until))
     };
     claimed.iter().map(second).collect()
 }
 
-/// What there is until the end of each second.
+/// The sum until the end of each second.
 fn running_sum(cells: &[u64]) -> impl Iterator<Item = u64> {
     cells.iter().scan(0_u64, |sum, cells| {
         *sum = sum.saturating_add(*cells);
@@ -75,26 +75,26 @@ mod tests {
 
     use super::*;
 
-    /// Some cells that a target echoes at once to a measurer.
+    /// Cells that a target echoes to a measurer at one time.
     #[derive(Clone, Copy, Debug)]
     struct Batch {
-        /// When, in milliseconds since the first measurer's start.
+        /// The time, in milliseconds since the first measurer's start.
         at_millis: u64,
-        /// How many.
+        /// The number of cells.
         cells: u64,
-        /// How long they are on their way.
+        /// The delay of the path, in milliseconds.
         way_millis: u64,
     }
 
-    /// A measurer and what is echoed to it.
+    /// A measurer and its echoes.
     #[derive(Clone, Debug)]
     struct Measurer {
-        /// How much later it starts than the first one.
+        /// How much later than the first one it starts, in milliseconds.
         skew_millis: u64,
-        /// How long a second of its clock is.
+        /// The length of a second of its clock, in microseconds.
         second_micros: u64,
-        /// From when and for how long it is held up: it counts what comes meanwhile as of the
-        /// second in which that began.
+        /// The start and the length of a delay: cells that arrive during it count as of the second
+        /// in which it began.
         held_up: (u64, u64),
         /// The echoes that it gets.
         batches: Vec<Batch>,
@@ -105,7 +105,7 @@ mod tests {
         fn claims(&self, secs: usize) -> Vec<u64> {
             let mut claimed = vec![0; secs];
             let (from, long) = self.held_up;
-            // A link keeps the order.
+            // A link keeps the order of cells.
             let mut arrival = 0;
             for batch in self.batches.iter().filter(|batch| batch.at_millis >= self.skew_millis) {
                 arrival = arrival.max(batch.at_millis + batch.way_millis);
@@ -147,7 +147,7 @@ mod tests {
     /// Seconds of most of these measurements.
     const SECS: usize = 6;
 
-    /// Echoes of a target: single ones, bursts, silence, with any delay of the path.
+    /// Echoes of a target: single ones, bursts, and silence, with any delay of the path.
     fn any_batches() -> impl Strategy<Value = Vec<Batch>> {
         let batch = (0..8_000_u64, prop_oneof![1..50_u64, Just(5_000)], 0..2_500_u64)
             .prop_map(|(at_millis, cells, way_millis)| Batch { at_millis, cells, way_millis });
@@ -203,7 +203,7 @@ mod tests {
             for (mut claimed, reported) in measure(&mut team, SECS) {
                 let got: u64 = claimed.iter().sum();
                 let echoed: u64 = reported.iter().sum();
-                // What was echoed and has not arrived is all that it may say more unnoticed.
+                // Only cells that were echoed and have not arrived can be claimed unnoticed.
                 claimed[second] += echoed - got;
                 prop_assert_eq!(check_claim(&claimed, &reported), Ok(()));
                 claimed[second] += more;
@@ -228,8 +228,7 @@ mod tests {
 
     #[test]
     fn of_thirty_seconds_a_liar_gains_what_was_on_the_way_and_no_more() {
-        // 0.1 s without a queue and 0.3 s of queue, as measurers have it, and the most there may
-        // be.
+        // 0.1 s without a queue and 0.3 s of queue, as with measurers, and the longest possible.
         for (on_the_way_millis, unnoticed_permille) in [(400_u64, 13), (800, 27)] {
             let reported = vec![10_000_u64; 30];
             let mut honest = reported.clone();
@@ -248,12 +247,12 @@ mod tests {
     #[test]
     fn what_is_claimed_before_it_was_echoed_counts_when_it_was() {
         let reported = [100, 100, 100, 100, 100];
-        // Everything in the first second: as much of it as was echoed one second later.
+        // All claimed in the first second: as many count as were echoed one second later.
         assert_eq!(believed_cells(&[500, 0, 0, 0, 0], &reported), [200, 100, 100, 100, 0]);
-        // Later than it was echoed may be true.
+        // A claim later than the echo may be true.
         assert_eq!(believed_cells(&[0, 0, 0, 0, 500], &reported), [0, 0, 0, 0, 500]);
         assert_eq!(believed_cells(&[120; 5], &reported), [120, 120, 120, 120, 20]);
-        // A target that says less than it has echoed.
+        // A target that reports less than it has echoed.
         assert_eq!(believed_cells(&reported, &[50; 5]), [100, 50, 50, 50, 0]);
         assert_eq!(believed_cells(&reported, &[0; 5]), [0; 5]);
         assert_eq!(believed_cells(&[7], &[9]), [7]);

@@ -1,9 +1,9 @@
-//! How an attempt to measure a relay counts for the decision when it is measured again.
+//! How an attempt to measure a relay counts when the relay is measured again.
 //!
-//! A relay whose speed varies would gain by being measured again until a good moment comes. So each
+//! A relay whose speed varies would gain if it could be measured again until a good moment. So each
 //! attempt is a draw that counts, whatever the relay does, and the lowest of several draws is used.
-//! Refusing, going silent or stopping in the last second then never gives a better result than
-//! being measured to the end.
+//! Refusing, going silent or stopping in the last second never gives a better result than being
+//! measured to the end.
 
 use super::{Estimator, SecondSample};
 use crate::failure::{FailureKind, Fault};
@@ -12,33 +12,33 @@ use crate::units::{BytesPerSec, Ratio};
 /// One attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Draw {
-    /// It does not count: what ended it, or made it inconclusive, was not of the relay's making.
+    /// It does not count: the relay did not cause its failure or inconclusive result.
     Void,
-    /// It counts and has no value: the relay refused, did not answer or broke the rules.
+    /// It counts without a value: the relay refused, did not answer or broke the rules.
     Blank,
     /// It counts with this value.
     Value(BytesPerSec),
 }
 
-/// What had been measured when a measurement failed.
+/// The result of a failed measurement until its failure.
 #[derive(Clone, Copy, Debug)]
 pub struct Partial<'a> {
     /// The seconds that were measured.
     pub seconds: &'a [SecondSample],
     /// Seconds that the relay had granted.
     pub granted_secs: u16,
-    /// How they become an estimate.
+    /// The estimator.
     pub estimator: Estimator,
     /// The background ratio.
     pub ratio: Ratio,
 }
 
 impl Draw {
-    /// What a failure is worth. `partial` is what had been measured; `None` as long as the
+    /// The draw of a failed attempt. `partial` is its result until the failure; `None` if the
     /// measurers had not started.
     ///
-    /// After the start it is the estimate over all granted seconds, and those that are missing
-    /// count as zero. So stopping never pays.
+    /// After the start, the value is the estimate over all granted seconds; missing ones count as
+    /// zero. So stopping never gains anything.
     #[must_use]
     pub fn of_failure(kind: FailureKind, partial: Option<Partial<'_>>) -> Self {
         match (kind.fault(), partial) {
@@ -52,8 +52,8 @@ impl Draw {
         }
     }
 
-    /// What stands of two draws of one relay: the lower one. No value is lower than any value, and
-    /// what does not count changes nothing.
+    /// The lower of two draws of one relay. Having no value is lower than any value; a draw that
+    /// does not count is ignored.
     #[must_use]
     pub fn lower(self, other: Self) -> Self {
         match (self, other) {
@@ -63,7 +63,7 @@ impl Draw {
         }
     }
 
-    /// What stands of all draws of one relay within a period.
+    /// The lowest of all draws of one relay within a period.
     #[must_use]
     pub fn lowest(draws: impl IntoIterator<Item = Self>) -> Self {
         draws.into_iter().fold(Self::Void, Self::lower)
@@ -94,7 +94,7 @@ mod tests {
         Draw::Value(BytesPerSec::new(bytes_per_sec))
     }
 
-    /// Of 30 granted seconds these.
+    /// A partial result with these of 30 granted seconds.
     fn partial(seconds: &[SecondSample]) -> Option<Partial<'_>> {
         let ratio = Ratio::from_percent(25).unwrap();
         Some(Partial { seconds, granted_secs: 30, estimator: Estimator::default(), ratio })
@@ -115,7 +115,7 @@ mod tests {
             // A refusal does not give a free retry, neither before nor after a measurement.
             (vec![Draw::Blank, value(9)], Draw::Blank),
             (vec![value(9), Draw::Blank], Draw::Blank),
-            // What was our own fault is.
+            // A failure that is our own fault gives one.
             (vec![Draw::Void, value(9), Draw::Void], value(9)),
             (vec![Draw::Void, Draw::Blank], Draw::Blank),
         ] {
@@ -174,7 +174,7 @@ mod tests {
 
     #[test]
     fn a_dispute_over_counts_is_no_free_attempt() {
-        // What is believed of a relay of 100 that reports less than it has echoed.
+        // The counted values of a relay of 100 that reports less than it has echoed.
         for reported in [100, 70, 0] {
             let believed = seconds(&[reported; 30]);
             let draw = Draw::of_failure(FailureKind::CountsDisagree, partial(&believed));
@@ -185,8 +185,8 @@ mod tests {
 
     #[test]
     fn refusing_in_bad_moments_is_not_better_than_being_measured_once() {
-        // A relay that has a share q of good moments and answers only in these, up to `tries`
-        // attempts: what it may hope for is a lowest draw that is good.
+        // A relay that has good moments with probability q and answers only in these, with up to
+        // `tries` attempts: it hopes that its lowest draw is good.
         for q in [0.1_f64, 0.29, 0.4, 0.49] {
             for tries in 1..=4_u32 {
                 let mut hope = 0.0;

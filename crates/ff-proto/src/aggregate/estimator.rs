@@ -1,4 +1,4 @@
-//! What the seconds of a measurement come to (PROTOCOL.md §9).
+//! Computes an estimate from the seconds of a measurement (PROTOCOL.md §9).
 
 use super::SecondSample;
 use crate::params::{EPSILON2_PERCENT, Estimator};
@@ -11,7 +11,7 @@ impl Estimator {
         Some(self.basis(seconds, ratio)?.estimate())
     }
 
-    /// The numbers that the estimate is made of; `None` without seconds.
+    /// The numbers from which the estimate is computed; `None` without seconds.
     #[must_use]
     pub fn basis(self, seconds: &[SecondSample], ratio: Ratio) -> Option<Basis> {
         let mut totals: Vec<u64> = seconds.iter().map(|second| second.total_bytes(ratio)).collect();
@@ -30,7 +30,7 @@ pub fn estimate(seconds: &[SecondSample], ratio: Ratio) -> Option<BytesPerSec> {
     Estimator::default().estimate(seconds, ratio)
 }
 
-/// The two numbers of which the lesser one is the estimate.
+/// Two numbers, the lesser of which is the estimate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Basis {
     /// The median second.
@@ -47,8 +47,7 @@ impl Basis {
     }
 }
 
-/// The median of sorted numbers; of an even number of them the mean of the two in the middle,
-/// rounded down.
+/// The median of sorted numbers; for an even count the mean of the two in the middle, rounded down.
 pub(super) fn median(sorted: &[u64]) -> Option<u64> {
     let upper = *sorted.get(sorted.len() / 2)?;
     let lower = *sorted.get(sorted.len().checked_sub(1)? / 2)?;

@@ -1,4 +1,4 @@
-//! Whether what came back was still growing.
+//! Tests whether the echo rate was still growing.
 
 use core::cmp::Ordering;
 
@@ -6,21 +6,22 @@ use super::SecondSample;
 use crate::units::Ratio;
 
 /// The least Kendall rank correlation between seconds and their order that shows growth. Nine
-/// seconds that differ by chance alone reach it once in 800 times.
+/// seconds with random differences reach it once in 800 times.
 const MIN_TAU: f64 = 0.75;
-/// The least ratio of the last third of the seconds to the first: the growth that keeps a
-/// measurer's start-up going.
+/// The least ratio of the last third of the seconds to the first: the growth that continues a
+/// measurer's start-up.
 const MIN_RATIO: f64 = 1.25;
 
 /// Whether these seconds grew throughout, as when connections reopen their windows after losses.
-/// The first second says nothing of it, because cells on their way before it do not count.
+/// The first second is ignored, because cells in flight before it do not count.
 #[must_use]
 pub fn is_growing(seconds: &[SecondSample], ratio: Ratio) -> bool {
     let totals: Vec<_> = seconds.iter().skip(1).map(|second| second.total_bytes(ratio)).collect();
     rises(&totals)
 }
 
-/// Whether numbers rise, by their rank correlation and by their first and last third.
+/// Whether numbers rise, by their rank correlation and by the ratio of their last third to the
+/// first.
 #[expect(clippy::cast_precision_loss, reason = "bytes of a second are below 2^53")]
 fn rises(numbers: &[u64]) -> bool {
     let third = numbers.len() / 3;
@@ -51,10 +52,10 @@ mod tests {
         // start-up.
         assert!(rises(&[126, 186, 213, 296, 333, 430, 518, 593, 637]));
         assert!(rises(&[594, 639, 735, 844, 932, 1000, 1077, 992, 1039]));
-        // tors that were full all the time.
+        // tors that were full the whole time.
         assert!(!rises(&[948, 1070, 969, 951, 1064, 964, 955, 1062, 963]));
         assert!(!rises(&[859, 867, 988, 1107, 971, 1020, 995, 1004, 983]));
-        // By less than a quarter; falling; one step; nothing; too few.
+        // Growth by less than a quarter; falling; one step; none; too few seconds.
         assert!(!rises(&[100, 102, 104, 106, 108, 110, 112, 114, 116]));
         assert!(!rises(&[900, 800, 700, 600, 500, 400]));
         assert!(!rises(&[100, 100, 100, 100, 200, 200]));

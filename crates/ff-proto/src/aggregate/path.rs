@@ -1,55 +1,56 @@
-//! What TCP can carry over a path, from what it has shown of it.
+//! The rate that TCP can carry over a path, from the path's observed properties.
 //!
-//! A connection keeps only so much on its way as losses let it. The response functions of Reno
-//! (Mathis et al. 1997) and CUBIC (RFC 9438, §5.1) say how many segments that are in the mean. A
-//! measurement whose connections had hardly room for more has measured them and not the relay.
+//! Losses limit the segments that a connection has in flight. The response functions of Reno
+//! (Mathis et al. 1997) and CUBIC (RFC 9438, §5.1) give their mean number. If connections had
+//! almost no room left, the measurement shows their limit and not the relay's.
 
 use core::time::Duration;
 
-/// Fewer losses than this in a measurement say nothing of how often they happen.
+/// With fewer losses in a measurement their rate is unknown.
 const MIN_LOSSES: f64 = 5.0;
 
-/// What one measurer's connections have shown of its path to the relay, in the seconds that count.
+/// The observations of one measurer's connections to the relay, in the counted seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct PathSeen {
     /// The shortest round trip of a segment.
     pub round_trip: Duration,
-    /// Bytes of a full segment.
+    /// Bytes of data in a full segment.
     pub segment_bytes: f64,
-    /// Connections times seconds.
+    /// The number of connections times the number of seconds.
     pub connection_secs: f64,
-    /// Segments that were sent, wrong if again.
+    /// Sent segments; wrong ones were retransmitted.
     pub sent: Counted,
-    /// Segments that came, wrong if before one that had been sent earlier.
+    /// Received segments; wrong ones arrived before one that had been sent earlier.
     pub received: Counted,
 }
 
 /// Segments with data in one direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Counted {
-    /// All of them.
+    /// All segments.
     pub segments: f64,
-    /// Those that tell of a loss.
+    /// The segments that indicate a loss.
     pub wrong: f64,
-    /// Seconds with any such, summed over connections.
+    /// Seconds with such segments, summed over connections.
     pub wrong_secs: f64,
 }
 
 impl PathSeen {
-    /// How often segments were lost on the way to the relay, as a part of all.
+    /// The part of the segments that were lost on the way to the relay.
     #[must_use]
     pub fn loss_out(&self) -> f64 {
         self.loss(&self.sent)
     }
 
-    /// How often segments were lost on the way back, as a part of all, as far as their order tells.
+    /// The part of the segments that were lost on the way back, as far as the order of segments
+    /// shows.
     #[must_use]
     pub fn loss_back(&self) -> f64 {
         self.loss(&self.received)
     }
 
-    /// How many times what it carried the path could have carried, over as many connections: 1
-    /// means no more than that. Infinite where nothing was lost, or nothing is known.
+    /// The rate that the path could have carried over the same number of connections, divided by
+    /// the carried rate, at least 1. Infinite if nothing was lost, or nothing is known.
     #[must_use]
     pub fn headroom(&self) -> f64 {
         let of = |counted: &Counted| {
@@ -60,10 +61,10 @@ impl PathSeen {
         of(&self.sent).min(of(&self.received))
     }
 
-    /// How often TCP had to slow down, as a part of the segments. It does so once in a round trip,
-    /// however many are lost in it, and after one that is lost many come out of order: so seconds
-    /// with any are counted, as if losses came independently of each other. No more can be lost
-    /// than tell of it.
+    /// The part of the segments at which TCP had to slow down. It does so once per round trip,
+    /// however many are lost in it, and after one loss many arrive out of order. So seconds with
+    /// any are counted, as if losses were independent. There are at most as many losses as segments
+    /// that indicate one.
     fn loss(&self, counted: &Counted) -> f64 {
         if counted.wrong < MIN_LOSSES || self.connection_secs <= 0.0 {
             return 0.0;
@@ -73,7 +74,7 @@ impl PathSeen {
         losses / counted.segments.max(losses)
     }
 
-    /// Segments on the way on a connection that has carried `segments` in all.
+    /// The mean number of segments in flight on a connection that has carried `segments` in total.
     fn on_way(&self, segments: f64) -> f64 {
         if self.connection_secs > 0.0 {
             segments / self.connection_secs * self.round_trip.as_secs_f64()
@@ -83,8 +84,8 @@ impl PathSeen {
     }
 }
 
-/// Segments that a connection has on its way in the mean, when this part of them is lost: what
-/// CUBIC keeps, which is never less than Reno. Infinite without losses.
+/// The mean number of segments in flight on a connection with this part lost: CUBIC's, which is at
+/// least Reno's. Infinite without losses.
 #[must_use]
 pub fn segments_on_way(loss: f64, round_trip: Duration) -> f64 {
     if loss <= 0.0 {
@@ -100,9 +101,9 @@ pub fn segments_on_way(loss: f64, round_trip: Duration) -> f64 {
 mod tests {
     use super::*;
 
-    /// A path over 0.1 s on which each of 20 connections carries `segments` segments in 30 s each
-    /// way; the first number of each pair is the segments that tell of losses, the second the
-    /// seconds in which they do.
+    /// A path with a round trip of 0.1 s on which each of 20 connections carries `segments`
+    /// segments in 30 s in each direction. The first number of each pair is the number of segments
+    /// that indicate losses, the second the number of seconds with them.
     fn path(segments: f64, out: (f64, f64), back: (f64, f64)) -> PathSeen {
         let counted = |(wrong, wrong_secs)| Counted { segments, wrong, wrong_secs };
         PathSeen {
@@ -129,23 +130,23 @@ mod tests {
 
     #[test]
     fn a_path_that_loses_little_has_room_and_one_at_its_end_has_none() {
-        // 600 connection seconds of 10 segments on the way in 0.1 s.
+        // 600 connection seconds with 10 segments in flight per 0.1 s.
         let (segments, none) = (60_000.0, (0.0, 0.0));
         assert_eq!(path(segments, none, none).headroom(), f64::INFINITY);
         assert_eq!(path(segments, (4.0, 4.0), none).headroom(), f64::INFINITY, "four say nothing");
-        // 600 that come independently are in 1 - 1/e of the seconds: 1 %.
+        // 600 independent losses are in 1 - 1/e of the seconds: 1 %.
         let in_secs = 600.0 * (1.0 - (-1.0_f64).exp());
         let lossy = path(segments, (600.0, in_secs), none);
         assert!((lossy.loss_out() - 0.01).abs() < 1e-9 && lossy.loss_back() == 0.0);
         assert!((lossy.headroom() - 1.22).abs() < 0.01, "{}", lossy.headroom());
-        // The same on the way back, where nine or ten come out of order after each of them.
+        // The same on the way back, where nine or ten segments arrive out of order after each loss.
         let lossy = path(segments, none, (6_000.0, in_secs));
         assert!((lossy.loss_back() - 0.01).abs() < 1e-9, "{}", lossy.loss_back());
         assert!(lossy.headroom() < 1.5);
-        // As many at once, as from a buffer that was full, are one.
+        // As many at once, from an overflowing buffer, count as one.
         let burst = path(segments, (600.0, 20.0), none);
         assert!(burst.headroom() > 5.0, "{}", burst.headroom());
-        // The headroom is never below 1, also if something was lost in each second.
+        // The headroom is never below 1, even if something was lost in each second.
         assert_eq!(path(segments, (20_000.0, 600.0), none).headroom(), 1.0);
         assert!((path(segments, (600.0, 600.0), none).loss_out() - 0.01).abs() < 1e-9);
         assert_eq!(PathSeen::default().headroom(), f64::INFINITY);

@@ -7,10 +7,10 @@ use crate::ids::MeasurementId;
 
 /// MEAS_CREATE: a measurer of the team opens its circuit on this link.
 ///
-/// It travels on the circuit id that the MEAS_ECHO cells will have, whose high bit is set.
+/// It uses the circuit id of the MEAS_ECHO cells, whose high bit is set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MeasCreate {
-    /// The measurement the link belongs to.
+    /// The measurement to which the link belongs.
     pub measurement: MeasurementId,
     /// The measurer's ephemeral X25519 key.
     pub public: [u8; 32],
@@ -27,7 +27,7 @@ impl Payload for MeasCreate {
 pub struct MeasCreated {
     /// The target's ephemeral X25519 key.
     pub public: [u8; 32],
-    /// Shows that the target derived the same keys.
+    /// Proves that the target derived the same keys.
     pub confirmation: [u8; CONFIRMATION_LEN],
 }
 

@@ -1,7 +1,8 @@
-//! How fields stand in a payload. Each message lists its fields once, for reading and for writing.
+//! The encoding of fields in a payload. Each message lists its fields once, for reading and for
+//! writing.
 //!
-//! A type that is a field implements [`Field`]. `fields!` makes both directions of a struct from
-//! the list of its fields. A number out of its bounds is an error in both directions.
+//! A type that can be a field implements [`Field`]. `fields!` makes both directions of a struct
+//! from the list of its fields. A number out of its bounds is an error in both directions.
 
 use core::ops::RangeInclusive;
 
@@ -9,27 +10,27 @@ use crate::codec::{DecodeError, Reader};
 use crate::ids::{CryptoKind, Ed25519Id, MeasurementId};
 use crate::units::Ratio;
 
-/// A value that has one form on the wire. Errors contain the name of the field.
+/// A value with one encoding. Errors contain the name of the field.
 pub(crate) trait Field: Sized {
     /// Appends the value.
     fn write(&self, name: &'static str, out: &mut Vec<u8>) -> Result<(), DecodeError>;
-    /// Takes a value.
+    /// Reads a value.
     fn read(name: &'static str, reader: &mut Reader<'_>) -> Result<Self, DecodeError>;
 }
 
-/// A struct whose fields stand one after the other. `fields!` implements it.
+/// A struct whose fields are encoded one after the other. `fields!` implements it.
 pub(crate) trait Fields: Sized {
     /// Appends the fields.
     fn write_fields(&self, out: &mut Vec<u8>) -> Result<(), DecodeError>;
-    /// Takes the fields.
+    /// Reads the fields.
     fn read_fields(reader: &mut Reader<'_>) -> Result<Self, DecodeError>;
 }
 
 /// Implements [`Fields`] for a struct: `fields!(Name { field: "name in errors" in BOUNDS } + {
 /// other: VALUE })`.
 ///
-/// Bounds are optional. The fields after `+` are not among the bytes: they have these values until
-/// an extension is read that has others.
+/// Bounds are optional. The fields after `+` are not encoded: they have these values until an
+/// extension with others is read.
 macro_rules! fields {
     (
         $message:ident { $($field:ident: $name:literal $(in $bounds:expr)?),+ $(,)? }
@@ -58,7 +59,7 @@ macro_rules! fields {
 }
 pub(crate) use fields;
 
-/// Checks a bound of the specification.
+/// Checks the specification's bounds of a number.
 pub(crate) fn in_range<T: Copy + Into<u64>>(
     field: &'static str,
     value: T,
@@ -72,7 +73,7 @@ pub(crate) fn in_range<T: Copy + Into<u64>>(
     Err(DecodeError::OutOfRange { field, value, min, max })
 }
 
-/// The length of a list as the byte in front of it, if it is within its bounds.
+/// The length of a list, as the byte before it, if it is within its bounds.
 pub(crate) fn count(
     field: &'static str,
     len: usize,
@@ -100,7 +101,7 @@ macro_rules! numbers {
 }
 numbers!(u8, u16, u64);
 
-/// These are the number or the bytes that they contain.
+/// Newtypes are encoded as the number or the bytes that they contain.
 macro_rules! newtypes {
     ($($newtype:ident),+) => {$(
         impl Field for $newtype {
@@ -127,7 +128,7 @@ impl<const N: usize> Field for [u8; N] {
     }
 }
 
-/// 0 means no, anything else means yes.
+/// 0 is false, any other value is true.
 impl Field for bool {
     fn write(&self, name: &'static str, out: &mut Vec<u8>) -> Result<(), DecodeError> {
         u8::from(*self).write(name, out)
@@ -138,7 +139,7 @@ impl Field for bool {
     }
 }
 
-/// The percentage.
+/// Encoded in percent.
 impl Field for Ratio {
     fn write(&self, name: &'static str, out: &mut Vec<u8>) -> Result<(), DecodeError> {
         self.percent().write(name, out)

@@ -11,45 +11,46 @@ use crate::ids::{CryptoKind, Ed25519Id, MeasurementId};
 use crate::params::{DURATION_SECS, SOCKETS};
 use crate::units::Ratio;
 
-/// The most measurers of one team: what fits into one cell.
+/// The largest number of measurers of one team: as many as fit into one cell.
 pub const MAX_MEASURERS: u8 = 8;
 
-/// The most crypto kinds one request may list; more than there will ever be.
+/// The largest number of crypto kinds that a request may list.
 pub const MAX_CRYPTO_KINDS: u8 = 16;
 
 /// Extension of MEAS_PARAMS: `measurer index [1] address [4 or 16]`.
 const EXT_ADDRESS: u8 = 1;
 /// Extension of MEAS_PARAMS: `crypto kind [1]`, repeated.
 const EXT_CRYPTO: u8 = 2;
-/// What a request without [`EXT_CRYPTO`] accepts.
+/// The ciphers accepted by a request without [`EXT_CRYPTO`].
 const DEFAULT_CRYPTO: &[CryptoKind] = &[CryptoKind::AES128_CTR];
 
-/// The grant of one measurer.
+/// A measurer in a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MeasurerGrant {
     /// Its key.
     pub id: Ed25519Id,
-    /// How many links it will open.
+    /// The number of links that it will open.
     pub sockets: u16,
-    /// Where they will come from, if the coordinator says so: the target then exempts the address
-    /// from its denial-of-service defences while it is measured.
+    /// The address from which they will come, if the coordinator gives it: the target then exempts
+    /// it from its denial-of-service defences during the measurement.
     pub address: Option<IpAddr>,
 }
 
-/// MEAS_PARAMS: what the coordinator asks the target to grant.
+/// MEAS_PARAMS: the coordinator's request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MeasParams {
-    /// A fresh name for the measurement.
+    /// A new id for the measurement.
     pub measurement: MeasurementId,
-    /// How long to measure, in seconds.
+    /// The requested duration, in seconds.
     pub duration_secs: u16,
     /// The team.
     pub measurers: Vec<MeasurerGrant>,
-    /// The ciphers it accepts, the preferred one first. Unknown ones are kept.
+    /// The accepted ciphers in order of preference. Unknown ones are kept.
     pub crypto: Vec<CryptoKind>,
 }
 
-// PROTOCOL.md §4.1 has the bounds. That of the duration is the greatest FFMaxMeasurementDuration.
+// The bounds are in PROTOCOL.md §4.1. That of the duration is the greatest
+// FFMaxMeasurementDuration.
 fields!(MeasParams {
     measurement: "measurement id",
     duration_secs: "duration" in DURATION_SECS,
@@ -58,7 +59,7 @@ fields!(MeasParams {
 
 fields!(MeasurerGrant { id: "measurer id", sockets: "sockets" in SOCKETS } + { address: None });
 
-/// `count [1]`, and each of them.
+/// Encoded as `count [1]`, and then each of them.
 impl Field for Vec<MeasurerGrant> {
     fn write(&self, name: &'static str, out: &mut Vec<u8>) -> Result<(), DecodeError> {
         out.push(count(name, self.len(), &(1..=MAX_MEASURERS))?);
@@ -102,11 +103,11 @@ impl Payload for MeasParams {
     }
 }
 
-/// Puts an address extension to its measurer.
+/// Adds the address in an extension to its measurer.
 fn read_address(value: &[u8], measurers: &mut [MeasurerGrant]) -> Result<(), DecodeError> {
     let mut reader = Reader::new(value);
     let index = reader.u8("measurer index")?;
-    // §4.1: an index of the list, and an address by its length.
+    // §4.1: an index into the list, and an address by its length.
     let max = u64::try_from(measurers.len().saturating_sub(1)).unwrap_or(0);
     let address = match value.len() {
         5 => IpAddr::V4(Ipv4Addr::from(reader.array::<4>("address")?)),
@@ -119,25 +120,25 @@ fn read_address(value: &[u8], measurers: &mut [MeasurerGrant]) -> Result<(), Dec
     Ok(())
 }
 
-/// Checks how many crypto kinds there are (§4.1).
+/// Checks the number of crypto kinds (§4.1).
 fn check_crypto(kinds: usize) -> Result<(), DecodeError> {
     count("number of crypto kinds", kinds, &(1..=MAX_CRYPTO_KINDS)).map(|_| ())
 }
 
-/// MEAS_PARAMS_OK: what the target grants.
+/// MEAS_PARAMS_OK: the target's grant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MeasParamsOk {
-    /// The measurement it answers to.
+    /// The measurement of the request.
     pub measurement: MeasurementId,
-    /// How long it may be measured, in seconds; not more than was asked for.
+    /// The granted duration, in seconds; at most the requested one.
     pub duration_secs: u16,
-    /// The background ratio it will keep to.
+    /// The background ratio that the target will keep.
     pub ratio: Ratio,
     /// The cipher of its measurement circuits.
     pub crypto: CryptoKind,
 }
 
-// PROTOCOL.md §4.2 has the bounds.
+// The bounds are in PROTOCOL.md §4.2.
 fields!(MeasParamsOk {
     measurement: "measurement id",
     duration_secs: "duration" in DURATION_SECS,

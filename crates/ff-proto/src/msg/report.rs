@@ -1,4 +1,4 @@
-//! What passes while a measurement runs and when it ends.
+//! Messages sent while a measurement runs and when it ends.
 
 use core::fmt;
 
@@ -15,13 +15,13 @@ const EXT_ECHOED: u8 = 1;
 /// prop316 has 32-bit numbers, which overflow at 34 Gbit/s.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MeasBg {
-    /// Which second of the measurement, from 0.
+    /// The number of the second, from 0.
     pub second: u16,
-    /// Background bytes sent in it.
+    /// Background bytes sent in this second.
     pub sent: u64,
-    /// Background bytes received in it.
+    /// Background bytes received in this second.
     pub received: u64,
-    /// The cells echoed in it, by measurer; older targets do not say.
+    /// The cells echoed in this second, by measurer; `None` from older targets.
     pub echoed: Option<TeamCells>,
 }
 
@@ -48,7 +48,7 @@ impl Payload for MeasBg {
     }
 }
 
-/// Reads the extension with the echoed cells, of which a report has one at most (PROTOCOL.md §4.5).
+/// Reads the extension with the echoed cells; a report has at most one (PROTOCOL.md §4.5).
 fn read_echoed(value: &[u8], echoed: &mut Option<TeamCells>) -> Result<(), DecodeError> {
     if echoed.is_some() {
         let field = "number of lists of echoed cells";
@@ -65,12 +65,12 @@ fn read_echoed(value: &[u8], echoed: &mut Option<TeamCells>) -> Result<(), Decod
     Ok(())
 }
 
-/// MEAS_STATS: how the target fared in one second. Optional; may only lower a weight.
+/// MEAS_STATS: the target's load in one second. Optional; may only lower a weight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MeasStats {
-    /// Which second of the measurement, from 0.
+    /// The number of the second, from 0.
     pub second: u16,
-    /// CPU time used in it, in thousandths of one core.
+    /// CPU time used in this second, in thousandths of one core.
     pub cpu_permille: u16,
     /// Whether the relay considers itself overloaded.
     pub overloaded: bool,
@@ -82,7 +82,8 @@ impl Payload for MeasStats {
     const COMMAND: u8 = 6;
 }
 
-/// MEAS_END: the measurement is over as planned. tor drops an unknown DESTROY, hence a message.
+/// MEAS_END: the measurement ended as planned. It is a message because tor drops an unknown
+/// DESTROY.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MeasEnd {
     /// The measurement that ended.
@@ -99,7 +100,7 @@ impl Payload for MeasEnd {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ErrCode(pub u16);
 
-/// Declares the codes, their meaning and their names.
+/// Declares the codes with their meaning and names.
 macro_rules! err_codes {
     ($($(#[doc = $doc:literal])+ $name:ident = $value:literal, $text:literal;)+) => {
         impl ErrCode {
@@ -168,7 +169,7 @@ err_codes! {
 }
 
 impl fmt::Display for ErrCode {
-    /// Its name, or the number of one that has none here (PROTOCOL.md §4.9).
+    /// The name, or the number of an unknown code (PROTOCOL.md §4.9).
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if Self::ALL.contains(self) {
             f.write_str(self.name())
@@ -192,24 +193,24 @@ impl Field for ErrCode {
 /// The longest text in a MEAS_ERR, in bytes.
 const MAX_TEXT_LEN: u8 = 200;
 
-/// MEAS_ERR: the measurement failed, and why.
+/// MEAS_ERR: the measurement failed, with the reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MeasErr {
-    /// For programs.
+    /// The reason for programs.
     pub code: ErrCode,
-    /// For people: printable ASCII; anything else was replaced by `?` when it was read.
+    /// The reason for people: printable ASCII; other bytes are replaced by `?` when it is read.
     pub text: String,
 }
 
 impl MeasErr {
-    /// An error with the first 200 bytes of a text, of which everything unprintable becomes `?`.
+    /// An error with the first 200 bytes of a text, in which unprintable bytes become `?`.
     #[must_use]
     pub fn new(code: ErrCode, text: &str) -> Self {
         Self { code, text: printable(text.as_bytes()) }
     }
 }
 
-/// Keeps hostile text off an operator's terminal.
+/// Replaces bytes of a hostile text that could control a terminal.
 fn printable(bytes: &[u8]) -> String {
     let clean = |&byte: &u8| if (b' '..=b'~').contains(&byte) { char::from(byte) } else { '?' };
     bytes.iter().take(MAX_TEXT_LEN.into()).map(clean).collect()
@@ -221,7 +222,8 @@ impl Payload for MeasErr {
     const COMMAND: u8 = 8;
 }
 
-/// `length [1] text [length]`, with at most 200 bytes; of a longer text the first 200 are read.
+/// Encoded as `length [1] text [length]`, with at most 200 bytes; of a longer text the first 200
+/// are read.
 impl Field for String {
     fn write(&self, _: &'static str, out: &mut Vec<u8>) -> Result<(), DecodeError> {
         out.push(count("text length", self.len(), &(0..=MAX_TEXT_LEN))?);

@@ -1,20 +1,20 @@
-//! Cells of each measurer of a team.
+//! Numbers of cells for each measurer of a team.
 
 use super::MAX_MEASURERS;
 use crate::ids::MeasurerIndex;
 use crate::units::Cells;
 
-/// The most measurers, as a length.
+/// The largest number of measurers, as a length.
 const MAX_LEN: usize = MAX_MEASURERS as usize;
 
 /// A number of cells for each measurer of a team, in the order of the request.
 ///
-/// It has room for the largest team in itself, so that counting allocates nothing.
+/// It has room for the largest team, so that counting allocates nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TeamCells {
-    /// The numbers, and zeros after those of the team.
+    /// The numbers, followed by zeros.
     cells: [u64; MAX_LEN],
-    /// Measurers of the team: 1 to [`MAX_MEASURERS`].
+    /// The number of measurers of the team: 1 to [`MAX_MEASURERS`].
     measurers: usize,
 }
 
@@ -25,7 +25,7 @@ impl TeamCells {
         Self { cells: [0; MAX_LEN], measurers: measurers.clamp(1, MAX_LEN) }
     }
 
-    /// These numbers; `None` when there are none, or more than a team has measurers.
+    /// These numbers; `None` without numbers, or with more than [`MAX_MEASURERS`].
     #[must_use]
     pub fn from_slice(cells: &[u64]) -> Option<Self> {
         if cells.is_empty() {
@@ -42,7 +42,7 @@ impl TeamCells {
         self.cells.get(..self.measurers).unwrap_or(&self.cells)
     }
 
-    /// Adds a measurer's cells. Those of one that the team does not have are nobody's.
+    /// Adds a measurer's cells; ignores a measurer that the team does not have.
     pub fn add(&mut self, measurer: MeasurerIndex, cells: Cells) {
         let index = usize::from(measurer.0);
         if index < self.measurers
@@ -52,13 +52,13 @@ impl TeamCells {
         }
     }
 
-    /// The numbers so far, which start again at zero.
+    /// Returns the numbers and sets them to zero.
     #[must_use]
     pub fn take(&mut self) -> Self {
         core::mem::replace(self, Self::none(self.measurers))
     }
 
-    /// All of them together.
+    /// The sum of the numbers.
     #[must_use]
     pub fn sum(&self) -> Cells {
         Cells(self.as_slice().iter().fold(0, |sum, cells| sum.saturating_add(*cells)))

@@ -1,4 +1,4 @@
-//! Building a circuit through one relay to another, cell by cell.
+//! Builds a circuit through one relay to another, cell by cell.
 //!
 //! ```text
 //!   Building::new ─▶ CREATE2 ─▶ the relay ─▶ CREATED2 ─▶ handle ─▶ RELAY_EARLY(EXTEND2) ─▶ the relay,
@@ -16,38 +16,38 @@ use crate::circuit::{EphemeralKey, Passage};
 use crate::codec::DecodeError;
 use crate::ids::CryptoKind;
 
-/// Where a circuit is to go.
+/// The relays and keys of a circuit.
 #[derive(Clone, Copy, Debug)]
 pub struct Way {
-    /// Key of the relay at the other end of the link.
+    /// The key of the relay at the other end of the link.
     pub relay: OnionKey,
-    /// The crypto that it is asked for.
+    /// The requested crypto.
     pub crypto: CryptoKind,
     /// The relay after it.
     pub next: NextRelay,
-    /// Key of that one, by its identity in `next`.
+    /// The circuit key of that relay.
     pub next_key: [u8; 32],
 }
 
-/// Why a circuit did not open, or ended.
+/// Why a circuit did not open, or was closed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CircuitError {
-    /// A relay ended it (tor-spec 5.4).
+    /// A relay closed it (tor-spec 5.4).
     #[error("a relay ended the circuit ({})", destroy_reason(*.0))]
     Destroyed(u8),
     /// A handshake failed.
     #[error("a relay's circuit handshake failed")]
     Handshake(#[from] NtorError),
-    /// A cell of a relay does not decode.
+    /// A relay's cell cannot be decoded.
     #[error("a relay's cell does not decode")]
     Decode(#[from] DecodeError),
-    /// Another cell than the one that comes next.
+    /// A cell that is not expected now.
     #[error("a relay sent cell command {0} in place of a circuit's next step")]
     Unexpected(u8),
-    /// Another message, or something that is none.
+    /// A message that is not EXTENDED2, or not a message.
     #[error("a relay did not answer EXTEND2 with EXTENDED2")]
     NotExtended,
-    /// The crypto is not spoken here.
+    /// The crypto is not supported.
     #[error("cipher {} is not spoken here", .0.name())]
     Crypto(CryptoKind),
 }
@@ -74,30 +74,30 @@ fn destroy_reason(reason: u8) -> &'static str {
 pub struct Building {
     /// Its id on the link.
     circ_id: u32,
-    /// Where it goes.
+    /// The relays and keys.
     way: Way,
     state: State,
 }
 
-/// How far a circuit is.
+/// The state of a circuit.
 enum State {
-    /// CREATE2 is sent; the second part makes the key of the next handshake.
+    /// CREATE2 is sent; the second value is the entropy of the next handshake's key.
     Creating(Box<NtorClient>, [u8; 32]),
     /// EXTEND2 is sent.
     Extending(Box<Hop>, Box<NtorClient>),
 }
 
-/// The result of a cell.
+/// The result of handling a cell.
 pub enum Step {
-    /// Send this one next.
+    /// Send this cell next.
     Send(Box<Building>, Box<Cell>),
-    /// It is open: what the relay does with the cells that it forwards, away from us and towards
-    /// us.
+    /// The circuit is open: the relay's encryption of forwarded cells, away from us and towards us.
     Open(Box<[Passage; 2]>),
 }
 
 impl Building {
-    /// Begins; the cell is to be sent. The entropy must be fresh, from a cryptographic generator.
+    /// Starts a circuit; the returned cell must be sent. The entropy must be fresh from a
+    /// cryptographic generator.
     ///
     /// # Errors
     /// [`CircuitError::Handshake`] for a key of small order.
@@ -114,10 +114,10 @@ impl Building {
         Ok((Self { circ_id, way, state }, cell))
     }
 
-    /// Takes the circuit's next cell.
+    /// Handles the circuit's next cell.
     ///
     /// # Errors
-    /// [`CircuitError`]: the circuit cannot be built.
+    /// [`CircuitError`] if the circuit cannot be built.
     pub fn handle(self, cell: CellRef<'_>) -> Result<Step, CircuitError> {
         match (cell.command, self.state) {
             (CMD_DESTROY, _) => {
@@ -147,7 +147,7 @@ impl Building {
         }
     }
 
-    /// Goes on to the next relay.
+    /// Extends the circuit to the next relay.
     fn extend(
         circ_id: u32,
         way: Way,
@@ -155,7 +155,7 @@ impl Building {
         entropy: [u8; 32],
     ) -> Result<Step, CircuitError> {
         let next = OnionKey { id: way.next.ed_id, key: way.next_key };
-        // The next relay does nothing with cells, so nothing is asked of it.
+        // The next relay handles no cells, so no crypto is requested from it.
         let (client, handshake) =
             NtorClient::new(next, EphemeralKey::new(entropy), &ask_for(CryptoKind::AES128_CTR))?;
         let data = way.next.extend(HANDSHAKE_TYPE, &handshake)?;

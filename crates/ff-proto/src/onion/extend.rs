@@ -7,7 +7,7 @@ use crate::cell::{BODY_LEN, Body};
 use crate::codec::{DecodeError, Reader};
 use crate::ids::{CryptoKind, Ed25519Id};
 
-/// Command of a cell with a handshake.
+/// Command of a cell that opens a circuit.
 pub const CMD_CREATE2: u8 = 10;
 /// Command of the answer to it.
 pub const CMD_CREATED2: u8 = 11;
@@ -20,33 +20,33 @@ pub const RELAY_EXTEND2: u8 = 14;
 /// Command of the answer to it.
 pub const RELAY_EXTENDED2: u8 = 15;
 
-/// Extension: what congestion control the client has. Its field is empty.
+/// Extension: the client's congestion control. Its field is empty.
 const EXT_CONGESTION_CONTROL: u8 = 1;
-/// Extension: which features of subprotocols the client asks for.
+/// Extension: the features of subprotocols that the client requests.
 const EXT_SUBPROTOCOLS: u8 = 3;
-/// Subprotocol `Relay`, and its feature Counter Galois Onion.
+/// The subprotocol `Relay` and its feature Counter Galois Onion.
 const RELAY_CGO: [u8; 2] = [2, 6];
 
-/// Where a relay cell has a message's command and its length, in bytes.
+/// The positions of a message's command and length in a relay cell, in bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct Format {
-    /// The command's place.
+    /// The position of the command.
     pub command_at: usize,
-    /// The place of the length, which the data follow.
+    /// The position of the length, which the data follow.
     pub len_at: usize,
 }
 
-/// A message to a relay of a circuit, or from it, that is of no stream.
+/// A message to or from a relay of a circuit, without a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RelayMessage<'a> {
-    /// What it is.
+    /// The message's command.
     pub command: u8,
     /// Its content.
     pub data: &'a [u8],
 }
 
 impl<'a> RelayMessage<'a> {
-    /// A cell's body with it; all else is zero.
+    /// A cell's body with the message; the rest is zero.
     ///
     /// # Errors
     /// [`DecodeError::TooLong`].
@@ -76,19 +76,19 @@ impl<'a> RelayMessage<'a> {
     }
 }
 
-/// A relay to extend a circuit to.
+/// A relay to which a circuit can be extended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NextRelay {
-    /// Where it is.
+    /// Its address.
     pub addr: SocketAddr,
-    /// Its older identity, which tor insists on.
+    /// Its RSA identity, which tor requires.
     pub rsa_id: [u8; 20],
-    /// Its identity.
+    /// Its Ed25519 identity.
     pub ed_id: Ed25519Id,
 }
 
 impl NextRelay {
-    /// The data of EXTEND2 to it with this handshake.
+    /// The data of EXTEND2 for it with this handshake.
     ///
     /// # Errors
     /// [`DecodeError::TooLong`].
@@ -149,8 +149,8 @@ pub fn read_created(body: &[u8]) -> Result<&[u8], DecodeError> {
     reader.take(len.into(), "a handshake")
 }
 
-/// The message in a client's handshake that asks for this crypto, as tor 0.4.9's clients do: CGO is
-/// had with congestion control only.
+/// The message in a client's handshake that requests this crypto, like tor 0.4.9's clients: CGO
+/// requires congestion control.
 #[must_use]
 pub fn ask_for(crypto: CryptoKind) -> Vec<u8> {
     let mut message = vec![0];
@@ -162,7 +162,7 @@ pub fn ask_for(crypto: CryptoKind) -> Vec<u8> {
     message
 }
 
-/// Whether a message is a list of extensions and nothing else.
+/// Whether a message is exactly a list of extensions.
 #[must_use]
 pub fn is_extensions(message: &[u8]) -> bool {
     let mut reader = Reader::new(message);

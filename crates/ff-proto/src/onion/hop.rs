@@ -1,9 +1,9 @@
-//! A client's view of the first relay of its circuit: cells for that relay, and cells from it.
+//! The client's end of the first hop of its circuit: cells for that relay, and cells from it.
 //!
-//! Two kinds of relay crypto: AES-128-CTR with a running SHA-1 digest (tor-spec 5.5, 6.1), and
-//! Counter Galois Onion (Tor proposal 359). A relay that forwards a cell does the same to it in
-//! both directions and with both kinds: a pass with its key and what went before. So a [`Passage`]
-//! is all that is needed to know what becomes of a cell.
+//! There are two kinds of relay crypto: AES-128-CTR with a running SHA-1 digest (tor-spec 5.5,
+//! 6.1), and Counter Galois Onion (Tor proposal 359). With both, a relay's encryption of a
+//! forwarded cell depends, in both directions, only on its key and on earlier cells. So a
+//! [`Passage`] is enough to compute it.
 
 use sha1::{Digest, Sha1};
 use subtle::ConstantTimeEq;
@@ -19,19 +19,19 @@ use crate::keystream::Keystream;
 
 /// Bytes of a SHA-1 digest, and of its seed.
 const DIGEST_LEN: usize = 20;
-/// Where a cell of tor's older relay crypto has the start of its digest.
+/// The position of the digest in a cell of tor's older relay crypto.
 const DIGEST_AT: core::ops::Range<usize> = 5..9;
 
-/// Where the older crypto's cells have their fields; between the two come "recognized", the stream
-/// and the digest.
+/// The positions of fields with the older crypto; between them are "recognized", the stream and the
+/// digest.
 const DIGEST_FORMAT: Format = Format { command_at: 0, len_at: DIGEST_AT.end };
-/// Where cells of Counter Galois Onion have them, after the tag.
+/// The positions of fields with Counter Galois Onion, after the tag.
 const TAG_FORMAT: Format = Format { command_at: TAG_LEN, len_at: TAG_LEN + 1 };
 
-/// A relay that a circuit has been opened to.
+/// A relay to which a circuit is open.
 #[derive(Debug)]
 pub(super) struct Hop {
-    /// Towards the relay.
+    /// The direction to the relay.
     forward: Layer,
     backward: Layer,
 }
@@ -50,15 +50,15 @@ enum Layer {
 struct DigestLayer {
     key: Zeroizing<[u8; 16]>,
     keystream: Keystream,
-    /// Of the cells for this relay, or from it.
+    /// The digest of the cells for this relay, or from it.
     digest: Sha1,
-    /// Cells so far.
+    /// The number of cells so far.
     cells: u64,
 }
 
 impl Hop {
-    /// The relay whose handshake gave the keys that `fill` puts in, one after the other; `None` for
-    /// a kind that is not spoken here.
+    /// The relay with the keys that `fill` writes, one after the other; `None` for an unsupported
+    /// kind.
     #[must_use]
     pub(super) fn new(crypto: CryptoKind, fill: &mut impl FnMut(&mut [u8])) -> Option<Self> {
         match crypto {
@@ -82,7 +82,7 @@ impl Hop {
         }
     }
 
-    /// A cell for the relay itself; `command` is that of the cell, RELAY or `RELAY_EARLY`.
+    /// A cell for the relay itself; `command` is the cell's command, RELAY or `RELAY_EARLY`.
     ///
     /// # Errors
     /// [`DecodeError::TooLong`].
@@ -105,10 +105,10 @@ impl Hop {
         }
     }
 
-    /// Decrypts a cell from the relay in place. If it is the relay's own, gives its message.
+    /// Decrypts a cell from the relay in place. Returns its message if it is the relay's own.
     ///
     /// # Errors
-    /// [`DecodeError`]: it is the relay's own, and no message.
+    /// [`DecodeError`] if it is the relay's own, but not a message.
     pub(super) fn open<'a>(
         &mut self,
         command: u8,
@@ -121,8 +121,7 @@ impl Hop {
         if is_own { RelayMessage::decode(body, format).map(Some) } else { Ok(None) }
     }
 
-    /// What the relay does with the cells that it forwards from now on: away from the client, and
-    /// towards it.
+    /// The relay's encryption of forwarded cells from now on: away from the client, and towards it.
     #[must_use]
     pub(super) fn into_passages(self) -> [Passage; 2] {
         [self.forward, self.backward].map(|layer| match layer {
@@ -143,7 +142,7 @@ impl Hop {
 }
 
 impl DigestLayer {
-    /// A direction before its first cell; its key comes next.
+    /// A direction before its first cell, with the key that `fill` writes next.
     fn new(seed: &[u8; DIGEST_LEN], fill: &mut impl FnMut(&mut [u8])) -> Self {
         let mut key = Zeroizing::new([0; 16]);
         fill(&mut *key);
@@ -159,7 +158,7 @@ impl DigestLayer {
         self.pass(body);
     }
 
-    /// Decrypts a cell. Whether it is the relay's own.
+    /// Decrypts a cell; returns whether it is the relay's own.
     fn open(&mut self, body: &mut Body) -> bool {
         self.pass(body);
         let mut plain = *body;
@@ -174,7 +173,7 @@ impl DigestLayer {
         is_own
     }
 
-    /// What the relay does to each cell.
+    /// The relay's encryption of each cell.
     fn pass(&mut self, body: &mut [u8; BODY_LEN]) {
         self.keystream.apply(body);
         self.cells += 1;
@@ -182,7 +181,7 @@ impl DigestLayer {
 }
 
 impl core::fmt::Debug for DigestLayer {
-    /// Keeps the keys to itself.
+    /// Without the keys.
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.debug_struct("DigestLayer").field("cells", &self.cells).finish_non_exhaustive()
     }

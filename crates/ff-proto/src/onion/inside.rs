@@ -1,11 +1,11 @@
-//! A circuit through a relay in the same process to a next hop that is ours as well.
+//! A circuit through a relay in the same process to a next hop of our own.
 //!
 //! ```text
 //!   Inside::new ─▶ CREATE_FAST ─▶ the relay ─▶ CREATED_FAST ─▶ handle ─▶ RELAY_EARLY(EXTEND2) ─▶ the relay,
 //!   which asks the next hop ─▶ RELAY(EXTENDED2) ─▶ handle ─▶ Next::Open
 //! ```
 //!
-//! Nobody has to prove anything here, so the next hop's handshake is empty.
+//! No proof is needed here, so the next hop's handshake is empty.
 
 use sha1::{Digest, Sha1};
 use subtle::ConstantTimeEq;
@@ -24,39 +24,40 @@ use crate::circuit::Passage;
 use crate::codec::{DecodeError, Reader};
 use crate::ids::CryptoKind;
 
-/// Bytes of each side's part of the key material, and of the proof of the relay's.
+/// Length of each side's part of the key material, and of the relay's proof, in bytes.
 const LEN: usize = 20;
 
 /// A circuit that is not open yet.
 pub struct Inside {
     /// Its id on the link.
     circ_id: u32,
-    /// Where it goes on.
+    /// The next hop.
     next: NextRelay,
     state: State,
 }
 
-/// How far a circuit is.
+/// The state of a circuit.
 enum State {
-    /// CREATE_FAST is sent, with this.
+    /// CREATE_FAST is sent, with this key material.
     Creating(Zeroizing<[u8; LEN]>),
     /// EXTEND2 is sent.
     Extending(Box<Hop>),
 }
 
-/// The result of a cell.
+/// The result of handling a cell.
 pub enum Next {
-    /// Send this one.
+    /// Send this cell next.
     Send(Box<Inside>, Box<Cell>),
-    /// It is open: what the relay does with the cells that it forwards.
+    /// The circuit is open: the relay's encryption of forwarded cells.
     Open(Box<Passage>),
 }
 
 impl Inside {
-    /// Begins; the cell is to be sent. The entropy must be fresh, from a cryptographic generator.
+    /// Starts a circuit; the returned cell must be sent. The entropy must be fresh from a
+    /// cryptographic generator.
     ///
     /// # Errors
-    /// [`CircuitError::Decode`], which nothing outside brings about.
+    /// [`CircuitError::Decode`], which does not depend on peers.
     pub fn new(
         circ_id: u32,
         next: NextRelay,
@@ -67,10 +68,10 @@ impl Inside {
         Ok((Self { circ_id, next, state }, cell))
     }
 
-    /// Takes the circuit's next cell.
+    /// Handles the circuit's next cell.
     ///
     /// # Errors
-    /// [`CircuitError`]: the circuit cannot be built.
+    /// [`CircuitError`] if the circuit cannot be built.
     pub fn handle(self, cell: CellRef<'_>) -> Result<Next, CircuitError> {
         match (cell.command, self.state) {
             (CMD_DESTROY, _) => {
@@ -106,7 +107,7 @@ impl Inside {
     }
 }
 
-/// The relay that has answered CREATE_FAST with this (tor-spec "CREATE_FAST", KDF-TOR).
+/// The relay that answered CREATE_FAST with this (tor-spec "CREATE_FAST", KDF-TOR).
 fn hop(ours: &[u8; LEN], answer: &[u8]) -> Result<Hop, CircuitError> {
     let mut reader = Reader::new(answer);
     let theirs: [u8; LEN] = reader.array("the relay's part of the key material")?;

@@ -1,5 +1,4 @@
-//! The key exchange with which clients open and extend circuits: ntor, version 3 (Tor proposal
-//! 332).
+//! The key exchange for opening and extending circuits: ntor, version 3 (Tor proposal 332).
 //!
 //! ```text
 //!   client                                                         relay
@@ -8,8 +7,8 @@
 //!   both: keys from H(Xy, Xb, id, B, X, Y)
 //! ```
 //!
-//! Only the holder of b can make AUTH, so the peer that answers is the relay with this id. The
-//! messages are lists of extensions ([`super::extend`]) and can be read by the other end alone.
+//! Only the holder of b can make AUTH, so the answer is from the relay with this id. The messages
+//! are lists of extensions ([`super::extend`]), and only the other end can read them.
 
 use aes::Aes256;
 use aes::cipher::{BlockCipherEncrypt, KeyInit};
@@ -24,14 +23,14 @@ use crate::ids::Ed25519Id;
 
 /// The handshake's type in CREATE2 and EXTEND2.
 pub const HANDSHAKE_TYPE: u16 = 3;
-/// The name of the protocol, which all its labels begin with.
+/// The name of the protocol, a prefix of all its labels.
 const PROTOID: &[u8] = b"ntor3-curve25519-sha3_256-1";
-/// What it is used for: opening circuits.
+/// The purpose of the exchange: opening circuits.
 const VERIFICATION: &[u8] = b"circuit extend";
 /// Bytes of keys, points and hashes.
 const LEN: usize = 32;
 
-/// A relay as clients know it: its identity, and its key for circuits.
+/// A relay's public keys for clients: its identity, and its key for circuits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OnionKey {
     /// Its identity.
@@ -43,19 +42,19 @@ pub struct OnionKey {
 /// Why an exchange failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NtorError {
-    /// It is too short.
+    /// It cannot be decoded.
     #[error("a handshake is too short")]
     Decode(#[from] DecodeError),
     /// A point that makes the secret zero.
     #[error("a handshake's point is of a small order")]
     BadPoint,
-    /// It is for another relay or another key of it.
+    /// It is for another relay or another key.
     #[error("a handshake is for another relay")]
     OtherRelay,
-    /// MAC or AUTH are wrong.
+    /// MAC or AUTH is wrong.
     #[error("a handshake's authentication is wrong")]
     BadAuth,
-    /// The client's message is refused.
+    /// The server refuses the client's message.
     #[error("a handshake's message is refused")]
     Refused,
 }
@@ -64,33 +63,33 @@ pub enum NtorError {
 pub struct KeySource(<Shake256 as ExtendableOutput>::Reader);
 
 impl KeySource {
-    /// The next bytes of it.
+    /// Writes the next bytes of it.
     pub fn fill(&mut self, bytes: &mut [u8]) {
         self.0.read(bytes);
     }
 }
 
 impl core::fmt::Debug for KeySource {
-    /// Keeps the keys to itself.
+    /// Without the keys.
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.debug_struct("KeySource").finish_non_exhaustive()
     }
 }
 
-/// A client that has asked.
+/// A client that has sent its handshake.
 pub struct NtorClient {
-    /// The relay to talk to.
+    /// The relay.
     relay: OnionKey,
     /// x.
     ephemeral: EphemeralKey,
     /// Bx.
     shared: Zeroizing<[u8; LEN]>,
-    /// The MAC of what was sent.
+    /// The MAC of the sent message.
     mac: [u8; LEN],
 }
 
 impl NtorClient {
-    /// Asks; the second part is the handshake data of CREATE2 or EXTEND2.
+    /// Starts the exchange; the second value is the handshake data of CREATE2 or EXTEND2.
     ///
     /// # Errors
     /// [`NtorError::BadPoint`].
@@ -108,10 +107,10 @@ impl NtorClient {
         Ok((Self { relay, ephemeral, shared, mac }, request))
     }
 
-    /// Takes the handshake data of CREATED2 or EXTENDED2. Gives the relay's message and the keys.
+    /// Reads the handshake data of CREATED2 or EXTENDED2. Returns the relay's message and the keys.
     ///
     /// # Errors
-    /// [`NtorError`]: nobody who knows b has answered this.
+    /// [`NtorError`] if the answer is not from the holder of b.
     pub fn finish(self, reply: &[u8]) -> Result<(Vec<u8>, KeySource), NtorError> {
         let mut reader = Reader::new(reply);
         let theirs: [u8; LEN] = reader.array("a relay's point")?;
@@ -134,7 +133,7 @@ impl NtorClient {
     }
 }
 
-/// A relay's own key for circuits.
+/// A relay's secret key for circuits.
 pub struct NtorServer {
     /// Its identity.
     pub id: Ed25519Id,
@@ -143,17 +142,17 @@ pub struct NtorServer {
 }
 
 impl NtorServer {
-    /// What clients know of it.
+    /// The public keys for clients.
     #[must_use]
     pub fn public(&self) -> OnionKey {
         OnionKey { id: self.id, key: self.key.public() }
     }
 
-    /// Answers a client: gives the handshake data of CREATED2, and the keys. `respond` makes our
-    /// message of theirs, or refuses it.
+    /// Answers a client: returns the handshake data of CREATED2, and the keys. `respond` returns
+    /// our message for the client's, or refuses it.
     ///
     /// # Errors
-    /// [`NtorError`]; nothing is to be answered then but DESTROY.
+    /// [`NtorError`]; then the only answer must be DESTROY.
     pub fn answer(
         &self,
         request: &[u8],
@@ -193,7 +192,7 @@ impl NtorServer {
     }
 }
 
-/// The client's point in the handshake data of CREATE2, by which a circuit can be told from others.
+/// The client's public key in the handshake data of CREATE2, which identifies a circuit.
 ///
 /// # Errors
 /// [`DecodeError::Truncated`].
@@ -210,7 +209,7 @@ struct MessageKeys {
 }
 
 impl MessageKeys {
-    /// The keys of a client whose secret with the relay's onion key is this.
+    /// The keys for a client that shares this secret with the relay's onion key.
     fn new(shared: &[u8; LEN], relay: &OnionKey, client: &[u8; LEN]) -> Self {
         let mut source = Shake256::default();
         tag(&mut source, ":kdf_phase1");
@@ -234,7 +233,7 @@ impl MessageKeys {
     }
 }
 
-/// What both ends have agreed on.
+/// The values that both ends know.
 struct Agreement<'a> {
     /// Xy and Xb.
     secrets: [Zeroizing<[u8; LEN]>; 2],
@@ -246,7 +245,7 @@ struct Agreement<'a> {
 }
 
 impl Agreement<'_> {
-    /// The hash of it for one purpose.
+    /// Their hash for one purpose.
     fn hash(&self, purpose: &str) -> Zeroizing<[u8; LEN]> {
         let mut hash = Sha3_256::default();
         tag(&mut hash, purpose);
@@ -261,7 +260,7 @@ impl Agreement<'_> {
         Zeroizing::new(hash.finalize().into())
     }
 
-    /// The keys: first that of the relay's message.
+    /// The keys, beginning with that of the relay's message.
     fn keys(&self) -> KeySource {
         let mut source = Shake256::default();
         tag(&mut source, ":kdf_final");
@@ -292,7 +291,7 @@ fn take_key(source: &mut KeySource) -> Zeroizing<[u8; LEN]> {
     key
 }
 
-/// Adds the tag of a purpose, with its length.
+/// Adds the tag of a purpose with its length.
 fn tag(hash: &mut impl Update, purpose: &str) {
     hash.update(&((PROTOID.len() + purpose.len()) as u64).to_be_bytes());
     hash.update(PROTOID);

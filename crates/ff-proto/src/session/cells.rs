@@ -1,5 +1,5 @@
 //! The two ends of a circuit's random cells: a [`CellSource`] makes them, a [`CellDrain`] counts
-//! and checks them after a relay. Both are the hot path: no allocation, no lock.
+//! and checks them after a relay. Both are on the hot path: no allocation, no lock.
 
 use super::PeerViolation;
 use crate::cell::{Body, Cell, HEADER_LEN};
@@ -7,7 +7,8 @@ use crate::cgo::{TAG_LEN, Tag};
 use crate::circuit::Passage;
 use crate::content::{Checker, Content, Sampler};
 
-/// How far around a cell its neighbours are looked for, to tell disorder from damage.
+/// The number of neighbours on each side that are compared with a wrong cell, to distinguish
+/// disorder from damage.
 const NEAR_CELLS: u64 = 64;
 
 /// Makes a circuit's cells.
@@ -15,7 +16,7 @@ const NEAR_CELLS: u64 = 64;
 pub struct CellSource {
     /// The first five bytes of every cell.
     header: [u8; HEADER_LEN],
-    /// Cells made.
+    /// The number of cells made.
     sent: u64,
     content: Content,
 }
@@ -39,14 +40,14 @@ impl CellSource {
         self.sent += 1;
     }
 
-    /// Cells made.
+    /// The number of cells made.
     #[inline]
     #[must_use]
     pub fn sent(&self) -> u64 {
         self.sent
     }
 
-    /// Whether cells on this circuit are its own.
+    /// Whether this is the circuit of its cells.
     #[inline]
     #[must_use]
     pub fn is_on(&self, circ_id: u32) -> bool {
@@ -54,24 +55,24 @@ impl CellSource {
     }
 }
 
-/// Takes a circuit's cells.
+/// Counts and checks a circuit's cells.
 #[derive(Debug)]
 pub struct CellDrain {
-    /// Cells taken.
+    /// The number of cells taken.
     taken: u64,
-    /// Cells that have been taken of all circuits that are counted together.
+    /// The number of cells taken of all circuits that are counted together.
     taken_in_all: u64,
-    /// The tag of the cell in front of the next one to check, once it has come.
+    /// The tag of the cell before the next one to check, once it has arrived.
     tag_before: Tag,
     /// Draws the cells to check.
     sampler: Sampler,
-    /// Regenerates what must come.
+    /// Computes what must arrive.
     checker: Box<Checker>,
 }
 
 impl CellDrain {
-    /// The drain of cells with this content, with which the relay between does this. Another secret
-    /// draws the cells that are checked, each with at least this probability.
+    /// The drain of cells with this content after this encryption by the relay. `sampling` draws
+    /// the cells to check, each with at least this probability.
     #[must_use]
     pub fn new(
         content: &[u8; 16],
@@ -88,35 +89,35 @@ impl CellDrain {
         }
     }
 
-    /// Notes how many cells have been taken of all circuits that are counted together. The more
-    /// they are, the smaller the part of them that is checked; without this call, as many of each
-    /// circuit are checked as if it were the only one.
+    /// Sets the number of cells taken of all circuits that are counted together. The larger it is,
+    /// the smaller the part that is checked; without this call, each circuit is checked as if it
+    /// were the only one.
     pub fn note_taken_in_all(&mut self, cells: u64) {
         self.taken_in_all = cells;
     }
 
-    /// Cells taken.
+    /// The number of cells taken.
     #[inline]
     #[must_use]
     pub fn taken(&self) -> u64 {
         self.taken
     }
 
-    /// Takes the next cell's body. Whether it was checked, and is right.
+    /// Takes the next cell's body. Returns whether it was checked and is right.
     ///
     /// # Errors
     /// [`PeerViolation::WrongContent`] and [`PeerViolation::OutOfOrder`].
     #[inline]
     pub fn take(&mut self, body: &[u8]) -> Result<bool, PeerViolation> {
         self.taken += 1;
-        // One comparison finds the cell to check and the one in front of it.
+        // One comparison finds the cell to check and the one before it.
         if self.taken >= self.sampler.next() {
             return self.look_at(self.taken - 1, body);
         }
         Ok(false)
     }
 
-    /// Checks the cell if it is to be checked, and keeps its tag if the next one is.
+    /// Checks the cell if it was drawn, and keeps its tag if the next one was.
     #[cold]
     fn look_at(&mut self, index: u64, body: &[u8]) -> Result<bool, PeerViolation> {
         let Ok(body) = <&Body>::try_from(body) else {
@@ -135,7 +136,7 @@ impl CellDrain {
         Ok(is_checked)
     }
 
-    /// Says what is wrong with a body that came in the place of cell `place`.
+    /// The violation by a body that arrived as cell `place`.
     fn explain(&mut self, place: u64, body: &Body) -> PeerViolation {
         let near = place.saturating_sub(NEAR_CELLS)..=place.saturating_add(NEAR_CELLS);
         near.into_iter()
@@ -145,7 +146,7 @@ impl CellDrain {
             })
     }
 
-    /// Bytes of memory it holds on to, itself apart.
+    /// Bytes of memory that it uses, without itself.
     #[must_use]
     pub fn held_bytes(&self) -> usize {
         size_of::<Checker>()

@@ -1,8 +1,8 @@
 //! The coordinator's end of its link to the target.
 //!
-//! [`CoordinatorLink::new`] gives the first two cells. Then call [`handle`] for every cell,
-//! [`handle_timeout`] when the time of [`poll_timeout`] has come, [`start`] before the measurers
-//! start, and send what [`end`] or [`abort`] gives when it is over.
+//! [`CoordinatorLink::new`] returns the first two cells. Then call [`handle`] for every cell,
+//! [`handle_timeout`] at the time of [`poll_timeout`], [`start`] before the measurers start, and
+//! finally send the cell of [`end`] or [`abort`].
 //!
 //! [`handle`]: CoordinatorLink::handle
 //! [`handle_timeout`]: CoordinatorLink::handle_timeout
@@ -29,54 +29,55 @@ use crate::msg::{
 };
 use crate::units::MonoTime;
 
-/// The circuit id of the probe. Any initiator's id will do.
+/// The circuit id of the probe: any id with the initiator's bit.
 pub const PROBE_CIRC_ID: u32 = 0x8000_0002;
-/// How long the target may take for its first answer.
+/// Time limit of the target's first answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
-/// The least value of FFMaxMeasurementDuration: no relay may grant fewer seconds, unless it was
-/// asked for fewer.
+/// The least value of FFMaxMeasurementDuration: no relay may grant fewer seconds, unless fewer were
+/// requested.
 const MIN_GRANT_SECS: u16 = 10;
-/// How long after it is due a per-second report may come.
+/// How late a second's report may arrive.
 const REPORT_TIMEOUT: Duration = Duration::from_secs(5);
-/// How much earlier than its second can be over a report may come, for clocks that differ.
+/// How much earlier than the end of its second a report may arrive, because clocks differ.
 const REPORT_EARLY: Duration = Duration::from_millis(100);
 
-/// A request with a number out of its bounds, or that does not fit into a cell: the caller's fault.
+/// A request with a number out of its bounds, or that does not fit into a cell: a bug of the
+/// caller.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the request cannot be made")]
 pub struct BadRequest(#[source] DecodeError);
 
-/// The target's events.
+/// Events of the target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CoordinatorEvent {
     /// It grants the measurement.
     Granted(MeasParamsOk),
-    /// It reports a second's background traffic, and the cells echoed to each measurer if the relay
-    /// counts them.
+    /// It reports a second's background traffic, and the cells echoed to each measurer if it counts
+    /// them.
     Background(MeasBg),
-    /// It reports how it fared.
+    /// It reports its load.
     Stats(MeasStats),
     /// It ended the measurement as planned.
     Ended,
 }
 
-/// Where the session stands: `Asking -> Granted -> Running -> Over`.
+/// The state of the session: `Asking -> Granted -> Running -> Over`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// The request is on its way; the answer is due.
+    /// The request has been sent and not answered.
     Asking {
-        /// When it must be there.
+        /// The time limit of the answer.
         deadline: MonoTime,
     },
-    /// Granted; the measurers prepare.
+    /// The measurement is granted; the measurers prepare.
     Granted,
     /// The measurers send.
     Running {
         /// When they started.
         started: MonoTime,
     },
-    /// Nothing more is expected.
+    /// The session has ended.
     Over,
 }
 
@@ -90,26 +91,26 @@ pub struct CoordinatorLink {
     duration_secs: u16,
     /// The ciphers that the target may choose from.
     crypto: Vec<CryptoKind>,
-    /// Measurers of the team.
+    /// The number of measurers of the team.
     measurers: usize,
-    /// Whether the first report had echoed cells, as soon as it is there.
+    /// Whether the first report had echoed cells; `None` before it.
     counts_echoes: Option<bool>,
-    /// The second whose report is due.
+    /// The second of the next report.
     next_second: u16,
-    /// The first second of which the target may still say how it fared.
+    /// The first second for which the target may still report its load.
     next_stats: u16,
 }
 
 impl CoordinatorLink {
-    /// Starts; the cells are to be sent in one go: the request and right after it the probe.
+    /// Starts the session; the cells must be sent together: the request, followed by the probe.
     ///
-    /// `probe` is the CREATE_FAST key material: 20 random bytes, which nobody will use.
+    /// `probe` is the CREATE_FAST key material: 20 random bytes, which are not used further.
     ///
     /// # Errors
-    /// [`BadRequest`] when no target could read the request: the team has no measurer, more
-    /// than [`MAX_MEASURERS`](crate::msg::MAX_MEASURERS) or too many addresses, there is no crypto
-    /// kind or more than [`MAX_CRYPTO_KINDS`](crate::msg::MAX_CRYPTO_KINDS), or a number is out of
-    /// its bounds.
+    /// [`BadRequest`] if no target could read the request: the team has no measurer, more than
+    /// [`MAX_MEASURERS`](crate::msg::MAX_MEASURERS) or too many addresses, there is no crypto kind
+    /// or more than [`MAX_CRYPTO_KINDS`](crate::msg::MAX_CRYPTO_KINDS), or a number is out of its
+    /// bounds.
     pub fn new(
         params: MeasParams,
         key: &SigningKey,
@@ -140,10 +141,10 @@ impl CoordinatorLink {
         Ok((link, [request, probe]))
     }
 
-    /// Takes the next cell.
+    /// Handles the next cell.
     ///
     /// # Errors
-    /// [`SessionFailure`]: the measurement has failed.
+    /// [`SessionFailure`] if the measurement has failed.
     pub fn handle(
         &mut self,
         cell: CellRef<'_>,
@@ -152,10 +153,10 @@ impl CoordinatorLink {
         let asking = matches!(self.state, State::Asking { .. });
         match cell.command {
             command if is_padding(command) => Ok(None),
-            // What was on its way when the session ended changes nothing.
+            // Cells that were in flight when the session ended are ignored.
             _ if self.state == State::Over => Ok(None),
-            // Cells keep their order, so an answer to the probe in front of one to the request
-            // means that there will be none.
+            // Cells keep their order, so an answer to the probe before one to the request means
+            // that there will be none.
             CMD_CREATED_FAST | CMD_DESTROY if cell.circ_id == PROBE_CIRC_ID => {
                 if asking {
                     Err(SessionFailure::NotSupported)
@@ -167,7 +168,7 @@ impl CoordinatorLink {
         }
     }
 
-    /// Takes a control message (PROTOCOL.md §7.5).
+    /// Handles a control message (PROTOCOL.md §7.5).
     fn handle_message(
         &mut self,
         message: Msg,
@@ -205,7 +206,7 @@ impl CoordinatorLink {
             (Msg::End(end), State::Granted | State::Running { .. })
                 if end.measurement == self.measurement =>
             {
-                // The target must not choose by itself how many seconds count.
+                // The target must not choose the number of counted seconds.
                 if !self.is_reported() {
                     return Err(SessionFailure::EndedEarly);
                 }
@@ -218,7 +219,7 @@ impl CoordinatorLink {
         }
     }
 
-    /// Whether the grant answers what was asked.
+    /// Checks that the grant fits the request.
     fn check_grant(&self, grant: &MeasParamsOk) -> Result<(), PeerViolation> {
         if grant.measurement != self.measurement {
             return Err(PeerViolation::BadGrant("another measurement"));
@@ -226,11 +227,11 @@ impl CoordinatorLink {
         if grant.duration_secs > self.duration_secs {
             return Err(PeerViolation::BadGrant("a longer duration"));
         }
-        // The relay must not choose how many seconds count: a burst is not its capacity.
+        // The relay must not choose the number of counted seconds: a burst is not its capacity.
         if grant.duration_secs < self.duration_secs.min(MIN_GRANT_SECS) {
             return Err(PeerViolation::BadGrant("a shorter duration than any relay may insist on"));
         }
-        // The relay must not choose a cheaper cipher than any that the coordinator takes.
+        // The relay must not choose a cipher that the coordinator does not accept.
         if !self.crypto.contains(&grant.crypto) {
             return Err(PeerViolation::BadGrant("a crypto kind that was not asked for"));
         }
@@ -240,8 +241,8 @@ impl CoordinatorLink {
         Ok(())
     }
 
-    /// Whether a report's echoed cells are those of our team, and in all reports or in none: a
-    /// relay must not choose for which seconds it says what it has echoed.
+    /// Checks that a report's echoed cells are for our team, and in all reports or in none: a relay
+    /// must not choose the seconds for which it reports echoes.
     fn check_echoed(&mut self, echoed: Option<&TeamCells>) -> Result<(), PeerViolation> {
         if *self.counts_echoes.get_or_insert(echoed.is_some()) != echoed.is_some() {
             return Err(PeerViolation::UnexpectedMessage("a list of echoed cells in some reports"));
@@ -260,7 +261,7 @@ impl CoordinatorLink {
         }
     }
 
-    /// Notes when the measurers start; to be called before they do.
+    /// Notes when the measurers start; must be called before they do.
     pub fn start(&mut self, at: MonoTime) {
         if self.state == State::Granted {
             self.state = State::Running { started: at };
@@ -273,7 +274,7 @@ impl CoordinatorLink {
         self.next_second == self.duration_secs
     }
 
-    /// When something must have come.
+    /// When the next message must have arrived.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<MonoTime> {
         match self.state {
@@ -289,7 +290,7 @@ impl CoordinatorLink {
     /// Notes the time.
     ///
     /// # Errors
-    /// [`SessionFailure::Timeout`] when something due has not come.
+    /// [`SessionFailure::Timeout`] when an expected message has not arrived.
     pub fn handle_timeout(&mut self, now: MonoTime) -> Result<(), SessionFailure> {
         if self.poll_timeout().is_none_or(|deadline| now < deadline) {
             return Ok(());
@@ -302,21 +303,21 @@ impl CoordinatorLink {
         Err(SessionFailure::Timeout(what))
     }
 
-    /// Ends the session as planned; the cell is to be sent.
+    /// Ends the session as planned; the returned cell must be sent.
     pub fn end(&mut self) -> Cell {
         self.state = State::Over;
         control_cell(0, &Msg::End(MeasEnd { measurement: self.measurement }))
     }
 
-    /// Gives the measurement up; the cell is to be sent.
+    /// Aborts the measurement; the returned cell must be sent.
     pub fn abort(&mut self, why: &str) -> Cell {
         self.state = State::Over;
         control_cell(0, &Msg::Err(MeasErr::new(ErrCode::ABORTED, why)))
     }
 }
 
-/// Whether a second can be over: the target's first one begins with the first echo cell, which
-/// nobody has sent before the start (PROTOCOL.md §7.5).
+/// Checks that a second can be over: the target's first one begins with the first echo cell, which
+/// is not sent before the start (PROTOCOL.md §7.5).
 fn check_time(second: u16, started: MonoTime, now: MonoTime) -> Result<(), PeerViolation> {
     let over = started + Duration::from_secs(u64::from(second) + 1);
     let early = over.since(now + REPORT_EARLY);

@@ -1,4 +1,4 @@
-//! The coordinators that may measure a target, how often and with which cipher (PROTOCOL.md §7.2).
+//! Which coordinators may measure a target, how often and with which cipher (PROTOCOL.md §7.2).
 
 use core::num::NonZero;
 use core::time::Duration;
@@ -8,29 +8,29 @@ use crate::ids::{CryptoKind, Ed25519Id};
 use crate::msg::MeasParams;
 use crate::units::Ratio;
 
-/// Grants to one coordinator within a period: one, and a retry (prop316).
+/// The number of grants to one coordinator within a period: one, and a retry (prop316).
 const GRANTS_PER_PERIOD: usize = 2;
 
-/// What the relay's operator and the consensus allow.
+/// The policy of the relay's operator and of the consensus.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Policy {
-    /// Whether the relay takes part at all.
+    /// Whether the relay takes part.
     pub enabled: bool,
     /// The coordinators that may measure it.
     pub coordinators: Vec<Ed25519Id>,
-    /// Within which time a coordinator may measure once, and retry once.
+    /// The period in which a coordinator may measure once, and retry once.
     pub period: Duration,
-    /// The background ratio it keeps to.
+    /// The background ratio.
     pub ratio: Ratio,
     /// The longest measurement, in seconds. Coordinators accept no less than 10, unless they ask
     /// for less (PROTOCOL.md §4.2).
     pub max_duration_secs: NonZero<u16>,
-    /// The most sockets that a team may announce.
+    /// The largest number of sockets that a team may announce.
     pub max_sockets: u32,
 }
 
 impl Policy {
-    /// Whether this coordinator may measure at all.
+    /// Checks that this coordinator may measure.
     pub(super) fn check_coordinator(&self, coordinator: &Ed25519Id) -> Result<(), Refusal> {
         if !self.enabled {
             return Err(DISABLED);
@@ -41,18 +41,18 @@ impl Policy {
         Ok(())
     }
 
-    /// Whether a team may be as large as it says.
+    /// Checks the size of a team.
     pub(super) fn check_team(&self, params: &MeasParams) -> Result<(), Refusal> {
         if sockets(params) > self.max_sockets { Err(TEAM_TOO_LARGE) } else { Ok(()) }
     }
 }
 
-/// Sockets that the whole team may open.
+/// The number of sockets of the whole team.
 pub(super) fn sockets(params: &MeasParams) -> u32 {
     params.measurers.iter().map(|measurer| u32::from(measurer.sockets)).sum()
 }
 
-/// The first cipher of the coordinator's that is known and that the host has.
+/// The first of the coordinator's ciphers that is known and that the host supports.
 pub(super) fn choose_crypto(
     params: &MeasParams,
     host_has: &[CryptoKind],
@@ -67,7 +67,7 @@ pub(super) fn choose_crypto(
 pub struct GrantRecord {
     /// The coordinator with this grant.
     pub coordinator: Ed25519Id,
-    /// When, in seconds since 1970.
+    /// The time of the grant, in seconds since 1970.
     pub unix_secs: u64,
 }
 
@@ -76,7 +76,7 @@ pub struct GrantRecord {
 pub(super) struct GrantHistory {
     /// Grants of the last period.
     records: Vec<GrantRecord>,
-    /// Grants since the start.
+    /// The number of grants since the start.
     given: u64,
 }
 
@@ -86,10 +86,10 @@ impl GrantHistory {
         Self { records, given: 0 }
     }
 
-    /// Uses up one of a coordinator's grants of this period.
+    /// Uses one of a coordinator's grants of this period.
     pub(super) fn use_up(&mut self, grant: GrantRecord, period: Duration) -> Result<(), Refusal> {
         let GrantRecord { coordinator, unix_secs } = grant;
-        // Records from the future count: a clock that goes back frees nothing.
+        // Records with a time in the future count: setting the clock back frees nothing.
         self.records.retain(|old| unix_secs.saturating_sub(old.unix_secs) < period.as_secs());
         let used = self.records.iter().filter(|old| old.coordinator == coordinator).count();
         if used >= GRANTS_PER_PERIOD {
@@ -100,12 +100,12 @@ impl GrantHistory {
         Ok(())
     }
 
-    /// Forgets the last grant.
+    /// Removes the last grant.
     pub(super) fn forget_last(&mut self) {
         self.records.pop();
     }
 
-    /// Forgets the oldest grants.
+    /// Removes the oldest grants.
     pub(super) fn forget_oldest(&mut self, count: usize) {
         self.records.drain(..count.min(self.records.len()));
     }
@@ -114,7 +114,7 @@ impl GrantHistory {
         &self.records
     }
 
-    /// Grants since the start, also those that were forgotten.
+    /// The number of grants since the start, including removed ones.
     pub(super) fn given(&self) -> u64 {
         self.given
     }

@@ -1,5 +1,4 @@
-//! The measurement that a target has granted or runs: its links, the cells that arrive on them, and
-//! what it counts.
+//! The measurement that a target has granted or runs: its links and counts.
 
 use core::time::Duration;
 
@@ -15,11 +14,11 @@ use crate::units::{Cells, MonoTime, Ratio};
 /// How long a grant waits for the first echo cell.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The host's name for a link; never reused while the link's output is pending.
+/// The host's id for a link; not reused while outputs for the link are pending.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct LinkId(pub u64);
 
-/// A MEASUREMENT cell, and where and when it came.
+/// A MEASUREMENT cell with its link and time.
 #[derive(Debug)]
 pub struct Arrival<'a> {
     /// The link.
@@ -28,7 +27,7 @@ pub struct Arrival<'a> {
     pub circ_id: u32,
     /// The cell's body.
     pub body: &'a [u8],
-    /// Whether the link has, or has had, circuits that are not ours.
+    /// Whether the link has, or has had, circuits other than ours.
     pub has_circuits: bool,
     /// The link's TLS exporter.
     pub exporter: &'a Exporter,
@@ -40,7 +39,7 @@ pub struct Arrival<'a> {
     pub unix_secs: u64,
 }
 
-/// How far a measurement is.
+/// The progress of a measurement.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Progress {
     /// Waiting for the first echo cell.
@@ -48,22 +47,21 @@ pub(super) enum Progress {
         /// When the grant lapses.
         lapses: MonoTime,
     },
-    /// Echoing.
+    /// The target echoes cells.
     Running {
-        /// When the first echo cell came.
+        /// When the first echo cell arrived.
         started: MonoTime,
-        /// The second that is being counted.
+        /// The current second.
         second: u16,
     },
 }
 
-/// The measurement that is granted or running.
+/// The granted or running measurement.
 #[derive(Debug)]
 pub(super) struct Measurement {
-    /// Its name.
     pub(super) id: MeasurementId,
     pub(super) coordinator: Ed25519Id,
-    /// The link it was asked for on.
+    /// The link of its request.
     pub(super) coordinator_link: LinkId,
     /// Seconds granted.
     pub(super) duration_secs: u16,
@@ -77,11 +75,11 @@ pub(super) struct Measurement {
     pub(super) links: Vec<LinkId>,
     pub(super) progress: Progress,
     echoed: Cells,
-    /// Of these, the cells of the second being counted, by measurer.
+    /// Of these, the cells of the current second, by measurer.
     echoed_in_second: TeamCells,
-    /// Background bytes sent and received in the second being counted.
+    /// Background bytes sent and received in the current second.
     background: (u64, u64),
-    /// Messages on the coordinator's link that were refused.
+    /// The number of refused messages on the coordinator's link.
     pub(super) refusals: u8,
 }
 
@@ -110,7 +108,7 @@ impl Measurement {
         }
     }
 
-    /// Lets a measurer of the team join with the link of its MEAS_CREATE.
+    /// Admits the link of a measurer's MEAS_CREATE.
     pub(super) fn admit(
         &mut self,
         arrival: &Arrival<'_>,
@@ -156,7 +154,7 @@ impl Measurement {
         is_first
     }
 
-    /// Counts background bytes of the current second, if one is being counted.
+    /// Counts background bytes in the current second, if the measurement is running.
     pub(super) fn count_background(&mut self, sent_bytes: u64, received_bytes: u64) {
         if self.is_running() {
             let (sent, received) = &mut self.background;
@@ -165,17 +163,17 @@ impl Measurement {
         }
     }
 
-    /// The report of the second being counted, which is the next one's from here on.
+    /// The report of the current second; then the next one begins.
     ///
-    /// It reports only what the coordinator can use (§8.2): the forwarded traffic, as far as it may
-    /// count, rounded so that the bytes of single clients do not show.
+    /// It has only what the coordinator can use (§8.2): the forwarded traffic, up to the counted
+    /// part, rounded so that single clients' bytes do not show.
     pub(super) fn report(&mut self, second: u16) -> MeasBg {
         let (sent, received) = core::mem::take(&mut self.background);
         let cells = self.echoed_in_second.take();
         let echoed = cells.sum().bytes();
         let forwarded = sent.min(received);
         let counts = self.ratio.background_for(echoed);
-        // A power of two: a hundredth of the traffic itself would tell what the traffic was.
+        // A power of two: a hundredth of the traffic itself would reveal the traffic.
         let percent = echoed.saturating_add(forwarded) / 100;
         let step = percent.checked_ilog2().map_or(1, |power| 1 << power);
         let rounded = forwarded.saturating_add(step / 2) / step * step;
@@ -188,12 +186,12 @@ impl Measurement {
         matches!(self.progress, Progress::Running { .. })
     }
 
-    /// Bytes echoed in all.
+    /// The number of echoed bytes.
     pub(super) fn echoed_bytes(&self) -> u64 {
         self.echoed.bytes()
     }
 
-    /// When something is due: the lapse of the grant, or the end of the second being counted.
+    /// When the grant lapses, or the current second ends.
     pub(super) fn due(&self) -> MonoTime {
         match self.progress {
             Progress::Granted { lapses } => lapses,

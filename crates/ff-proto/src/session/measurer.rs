@@ -1,8 +1,8 @@
-//! The measurer's end of one link: opens the circuit, makes the cells, judges the echoes.
+//! The measurer's end of one link: opens the circuit, makes the cells, checks the echoes.
 //!
-//! [`OpeningLink::new`] gives the MEAS_CREATE cell; [`OpeningLink::handle`] takes the answer and
-//! turns into an [`EchoLink`]. There, [`EchoLink::write`] fills the cells to send and
-//! [`EchoLink::handle`] takes the cells that come. Both are the hot path: no allocation, no lock.
+//! [`OpeningLink::new`] returns the MEAS_CREATE cell; [`OpeningLink::handle`] takes the answer and
+//! returns an [`EchoLink`]. There, [`EchoLink::write`] makes the cells to send and
+//! [`EchoLink::handle`] takes the received ones. Both are on the hot path: no allocation, no lock.
 
 use ed25519_dalek::SigningKey;
 use zeroize::{Zeroize, ZeroizeOnDrop};
@@ -18,23 +18,23 @@ use crate::codec::DecodeError;
 use crate::ids::{CryptoKind, MeasurementId};
 use crate::msg::{MeasCreate, MeasCreated, Msg, Role, Signed};
 
-/// The circuit id of measurement circuits: an initiator's ids have the high bit set (tor-spec),
-/// and one circuit a link needs no other.
+/// The circuit id of measurement circuits: an initiator's ids have the high bit set (tor-spec), and
+/// each link has one circuit.
 pub const MEASUREMENT_CIRC_ID: u32 = 0x8000_0001;
-/// The random numbers one link needs, all fresh from a cryptographic generator.
+/// The random numbers of one link, which must be fresh from a cryptographic generator.
 #[derive(Zeroize, ZeroizeOnDrop)]
 pub struct LinkSecrets {
-    /// Makes the ephemeral key.
+    /// The ephemeral key.
     pub ephemeral: [u8; 32],
-    /// Makes the content.
+    /// The key of the content.
     pub content: [u8; 16],
-    /// Draws the cells to check.
+    /// The key for drawing the cells to check.
     pub sampling: [u8; 16],
 }
 
 /// A link whose MEAS_CREATE has been sent.
 pub struct OpeningLink {
-    /// The measurement it belongs to.
+    /// The measurement to which it belongs.
     measurement: MeasurementId,
     /// Its TLS session.
     exporter: Exporter,
@@ -44,20 +44,20 @@ pub struct OpeningLink {
     secrets: LinkSecrets,
     /// The cipher that the target has granted.
     crypto: CryptoKind,
-    /// Which share of the cells is checked.
+    /// The least probability with which a cell is checked.
     check_probability: f64,
 }
 
-/// What became of an opening link.
+/// The result of handling a cell while opening.
 pub enum Opening {
-    /// The answer is still to come.
+    /// The answer has not arrived.
     Waiting(OpeningLink),
     /// The circuit is open.
     Open(Box<EchoLink>),
 }
 
 impl OpeningLink {
-    /// Starts; the cell is to be sent.
+    /// Starts opening; the returned cell must be sent.
     #[must_use]
     pub fn new(
         measurement: MeasurementId,
@@ -75,11 +75,11 @@ impl OpeningLink {
         (link, control_cell(MEASUREMENT_CIRC_ID, &Msg::Create(create)))
     }
 
-    /// Takes the next cell.
+    /// Handles the next cell.
     ///
     /// # Errors
-    /// [`SessionFailure`] when the target refuses or breaks the protocol; the link is then of no
-    /// further use.
+    /// [`SessionFailure`] when the target refuses or breaks the protocol; the link cannot be used
+    /// then.
     pub fn handle(self, cell: CellRef<'_>) -> Result<Opening, SessionFailure> {
         if is_padding(cell.command) {
             return Ok(Opening::Waiting(self));
@@ -93,7 +93,7 @@ impl OpeningLink {
         }
     }
 
-    /// Ends the key exchange.
+    /// Completes the key exchange.
     fn finish(self, created: &MeasCreated) -> Result<EchoLink, SessionFailure> {
         let keys = Exchange {
             measurement: &self.measurement,
@@ -109,14 +109,14 @@ impl OpeningLink {
     }
 }
 
-/// What a cell meant on an open link.
+/// The meaning of a cell on an open link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EchoEvent {
-    /// An echo, not checked.
+    /// An echo that was not checked.
     Echo,
     /// An echo that was checked and is right.
     Checked,
-    /// Nothing: padding.
+    /// Padding.
     Ignored,
     /// The target ended the measurement.
     Ended,
@@ -126,7 +126,7 @@ pub enum EchoEvent {
 #[derive(Debug)]
 pub struct EchoLink {
     source: CellSource,
-    /// Takes them as they come back.
+    /// Counts and checks the echoes.
     drain: CellDrain,
 }
 
@@ -152,16 +152,16 @@ impl EchoLink {
         self.source.write(cell);
     }
 
-    /// Notes how many cells have come back on all links that are counted together
+    /// Sets the number of cells that have come back on all links that are counted together
     /// ([`CellDrain::note_taken_in_all`]).
     pub fn note_echoed_in_all(&mut self, cells: u64) {
         self.drain.note_taken_in_all(cells);
     }
 
-    /// Takes the next cell.
+    /// Handles the next cell.
     ///
     /// # Errors
-    /// [`SessionFailure`]: the measurement has failed.
+    /// [`SessionFailure`] if the measurement has failed.
     #[inline]
     pub fn handle(&mut self, cell: CellRef<'_>) -> Result<EchoEvent, SessionFailure> {
         if cell.command != CMD_MEAS_ECHO {
@@ -177,26 +177,26 @@ impl EchoLink {
         Ok(if self.drain.take(cell.body)? { EchoEvent::Checked } else { EchoEvent::Echo })
     }
 
-    /// Bytes of memory the link holds on to.
+    /// Bytes of memory that the link uses.
     #[must_use]
     pub fn held_bytes(&self) -> usize {
         size_of::<Self>() + self.drain.held_bytes()
     }
 
-    /// Cells written.
+    /// The number of cells written.
     #[must_use]
     pub fn sent(&self) -> u64 {
         self.source.sent()
     }
 
-    /// Cells that came back.
+    /// The number of cells that have come back.
     #[must_use]
     pub fn echoed(&self) -> u64 {
         self.drain.taken()
     }
 }
 
-/// Takes a cell that is not an echo.
+/// Handles a cell that is not an echo.
 #[cold]
 fn handle_other(cell: CellRef<'_>) -> Result<EchoEvent, SessionFailure> {
     if is_padding(cell.command) {
@@ -209,7 +209,7 @@ fn handle_other(cell: CellRef<'_>) -> Result<EchoEvent, SessionFailure> {
     }
 }
 
-/// Whether a cell is to be dropped wherever it comes (tor-spec: link padding).
+/// Whether cells with this command are always dropped (tor-spec: link padding).
 pub(super) fn is_padding(command: u8) -> bool {
     matches!(command, CMD_PADDING | CMD_VPADDING)
 }
@@ -227,8 +227,7 @@ pub(super) fn read_control(role: Role, cell: CellRef<'_>) -> Result<Msg, PeerVio
     }
 }
 
-/// Puts a message of a session's own into its cell: its numbers are within their bounds, and it
-/// fits.
+/// Encodes a session's own message as a cell: its numbers are within their bounds, and it fits.
 pub(super) fn control_cell(circ_id: u32, message: &Msg) -> Cell {
     let body = message.encode().expect("a session's own message is within its bounds");
     fixed_cell(circ_id, CMD_MEASUREMENT, &body).expect("a body is as long as a body")

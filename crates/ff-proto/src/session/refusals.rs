@@ -1,4 +1,4 @@
-//! What a target refuses, in which words, and how many refusals its operator is told of.
+//! The refusals of a target with their texts, and a limit for reporting them to the operator.
 
 use core::time::Duration;
 
@@ -6,7 +6,7 @@ use crate::codec::DecodeError;
 use crate::msg::ErrCode;
 use crate::units::MonoTime;
 
-/// A request that is refused, and what the peer is told.
+/// A refusal: the code and the text for the peer.
 pub(super) type Refusal = (ErrCode, &'static str);
 
 /// The relay takes part in no measurement.
@@ -15,35 +15,35 @@ pub(super) const DISABLED: Refusal =
 /// The operator does not list the coordinator.
 pub(super) const NOT_LISTED: Refusal =
     (ErrCode::COORDINATOR_NOT_ALLOWED, "not in FFAllowedCoordinators");
-/// Of MEAS_PARAMS and of MEAS_CREATE.
+/// The signature of MEAS_PARAMS or MEAS_CREATE is not valid.
 pub(super) const BAD_SIGNATURE: Refusal =
     (ErrCode::BAD_SIGNATURE, "the signature is not good on this link");
 /// The target is not idle.
 pub(super) const BUSY: Refusal = (ErrCode::BUSY, "another measurement is going on");
-/// A link with ordinary circuits: what they carry could not be told apart.
+/// The link has ordinary circuits, whose traffic could not be distinguished.
 pub(super) const LINK_IS_USED: Refusal =
     (ErrCode::UNEXPECTED_MESSAGE, "the link has circuits of its own");
 /// The team announces more than the operator allows.
 pub(super) const TEAM_TOO_LARGE: Refusal =
     (ErrCode::TOO_MANY_SOCKETS, "more sockets than FFMaxMeasurementSockets");
-/// The request lists no cipher that is spoken here.
+/// The request lists no supported cipher.
 pub(super) const NO_COMMON_CRYPTO: Refusal =
     (ErrCode::NO_COMMON_CRYPTO, "none of the request's crypto kinds is spoken here");
 /// The coordinator has no grant left.
 pub(super) const TOO_SOON: Refusal =
     (ErrCode::TOO_SOON, "this coordinator has measured in this period");
-/// A MEAS_CREATE of no measurement that is known.
+/// A MEAS_CREATE for an unknown measurement.
 pub(super) const UNKNOWN_MEASUREMENT: Refusal =
     (ErrCode::UNKNOWN_MEASUREMENT, "this measurement is not known");
-/// A MEAS_END of no measurement that was asked for on the link.
+/// A MEAS_END for a measurement that was not requested on the link.
 pub(super) const NOT_YOURS: Refusal =
     (ErrCode::UNKNOWN_MEASUREMENT, "this link has not asked for this measurement");
-/// A circuit id of the wrong side.
+/// A circuit id with the wrong initiator's bit.
 pub(super) const BAD_CIRCUIT_ID: Refusal =
     (ErrCode::BAD_CIRCUIT_ID, "an initiator's circuit id has the high bit set");
 /// The link has or had a measurement circuit, or is the coordinator's.
 pub(super) const SECOND_CIRCUIT: Refusal = (ErrCode::UNEXPECTED_MESSAGE, "one circuit a link");
-/// The signer is not of the team.
+/// The signer is not in the team.
 pub(super) const UNKNOWN_MEASURER: Refusal =
     (ErrCode::UNKNOWN_MEASURER, "this measurer was not announced");
 /// The measurer has no socket left.
@@ -55,7 +55,7 @@ pub(super) const BAD_KEY: Refusal = (ErrCode::KEY_EXCHANGE, "the public key is a
 pub(super) const NOT_FOR_TARGETS: Refusal =
     (ErrCode::UNEXPECTED_MESSAGE, "targets send this message");
 
-/// The refusal of a message that cannot be read (PROTOCOL.md §7.4).
+/// The refusal of a message that cannot be decoded (PROTOCOL.md §7.4).
 pub(super) fn unreadable(error: &DecodeError) -> Refusal {
     match error {
         DecodeError::NotForRole(_) => NOT_FOR_TARGETS,
@@ -69,24 +69,24 @@ pub(super) fn unreadable(error: &DecodeError) -> Refusal {
     }
 }
 
-/// The greatest number of refusals within [`REFUSALS_TOLD_IN`] that are told one by one.
+/// The largest number of refusals within [`REFUSALS_TOLD_IN`] that are reported one by one.
 const MAX_REFUSALS_TOLD: u8 = 10;
 /// See [`MAX_REFUSALS_TOLD`].
 const REFUSALS_TOLD_IN: Duration = Duration::from_secs(60);
 
-/// How many refusals the operator is told of.
+/// Limits the refusals that are reported to the operator.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct RefusalLog {
-    /// When the first of these came.
+    /// When the first reported one came.
     since: MonoTime,
-    /// Refusals told since.
+    /// The number of refusals reported since.
     told: u8,
-    /// Refusals not told since the last one that was.
+    /// The number of refusals not reported since the last reported one.
     untold: u64,
 }
 
 impl RefusalLog {
-    /// Notes a refusal. Returns how many before it were not told, if this one is.
+    /// Notes a refusal. If it must be reported, returns the number of earlier ones that were not.
     pub(super) fn note(&mut self, now: MonoTime) -> Option<u64> {
         if now.since(self.since) >= REFUSALS_TOLD_IN {
             (self.since, self.told) = (now, 0);

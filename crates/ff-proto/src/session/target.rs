@@ -1,16 +1,15 @@
-//! The target's end of all its measurement links: which coordinators may measure, when, and for how
-//! long.
+//! The target's end of all its measurement links: permission, start and end of measurements.
 //!
-//! A target is idle, granted or running, with one measurement at a time. STATES.md draws what leads
-//! from one state to another; `Target::end` is the only way back to idle.
+//! A target is idle, granted or running, with one measurement at a time. STATES.md draws the
+//! transitions; `Target::end` is the only way back to idle.
 //!
-//! Measurement links outlive their measurement for two seconds: a link that is closed over input
-//! that nobody has read is reset, and then its last message is lost. Until their peer closes them
-//! or the time is over they are [`LinkPart::Ending`], and the host drops what they bring.
+//! Measurement links stay open for two seconds after their measurement: a link that is closed with
+//! unread input is reset, and its last message is lost. Until their peer closes them or the time is
+//! over they are [`LinkPart::Ending`], and the host drops their cells.
 //!
 //! The host calls [`handle_control`] for every MEASUREMENT cell, [`handle_link_closed`],
-//! [`handle_timeout`] when the time of [`poll_timeout`] has come, and after each of them takes
-//! everything out of [`poll_output`]. A link's [`EchoCircuit`] belongs to the host, which calls
+//! [`handle_timeout`] at the time of [`poll_timeout`], and after each of them takes all outputs
+//! from [`poll_output`]. A link's [`EchoCircuit`] belongs to the host, which calls
 //! [`EchoCircuit::echo`] per cell and [`on_echoed`] and [`on_background`] once for many cells.
 //!
 //! [`handle_control`]: Target::handle_control
@@ -44,34 +43,34 @@ use crate::units::{Cells, MonoTime, Ratio};
 
 /// How long measurement links stay open after the last message of their measurement.
 const LINGER: Duration = Duration::from_secs(2);
-/// The number of messages on a coordinator's link that are refused; one more ends the measurement.
+/// The largest number of refused messages on a coordinator's link; one more ends the measurement.
 const MAX_REFUSALS: u8 = 8;
 
-/// What the host must do, in this order.
+/// An action that the host must take, in the order of the outputs.
 #[derive(Debug)]
 pub enum Output {
     /// Send this cell on this link.
     Send(LinkId, Box<Cell>),
-    /// This link is a measurement link from here on; MEAS_ECHO cells go through the circuit.
+    /// This link is a measurement link from now on; MEAS_ECHO cells go through the circuit.
     Open(LinkId, Box<EchoCircuit>),
-    /// The measurement of this link is over: forget its circuit, and drop its MEAS_ECHO cells.
+    /// The measurement of this link has ended: drop its circuit and its MEAS_ECHO cells.
     Over(LinkId),
-    /// Send what is pending and close this link.
+    /// Send pending bytes and close this link.
     Close(LinkId),
-    /// Tell the operator.
+    /// Report this to the operator.
     Tell(TargetEvent),
 }
 
 /// A link's part in a measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LinkPart {
-    /// It has none: what it carries is background.
+    /// None: its traffic is background.
     None,
-    /// The measurement that is granted or running was asked for on it.
+    /// The granted or running measurement was requested on it.
     Coordinator,
     /// It has a measurement circuit.
     Measurement,
-    /// It had one. What it brings is dropped until it closes.
+    /// It had one. Its cells are dropped until it closes.
     Ending,
 }
 
@@ -81,32 +80,32 @@ pub enum LinkPart {
 pub enum TargetEvent {
     /// A request was refused.
     Refused {
-        /// The error that the peer was told.
+        /// The error sent to the peer.
         error: MeasErr,
-        /// Refusals in front of this one of which the operator was not told, because they were
-        /// too many.
+        /// The number of earlier refusals that were not reported to the operator, because there
+        /// were too many.
         untold: u64,
     },
     /// A measurement was granted.
     Granted {
         /// The coordinator.
         coordinator: Ed25519Id,
-        /// Its name.
+        /// The measurement's id.
         measurement: MeasurementId,
         /// Its length in seconds.
         duration_secs: u16,
-        /// Sockets over all measurers.
+        /// The number of sockets of all measurers.
         sockets: u32,
     },
-    /// The first echo cell came.
+    /// The first echo cell arrived.
     Started(MeasurementId),
-    /// It is over, and normal service is back.
+    /// A measurement has ended, and the relay is back in normal service.
     Ended {
-        /// Its name.
+        /// The measurement's id.
         measurement: MeasurementId,
         /// The coordinator.
         coordinator: Ed25519Id,
-        /// `None` when it ended as planned.
+        /// The code of its failure; `None` when it ended as planned.
         failure: Option<ErrCode>,
         /// Bytes echoed.
         echoed_bytes: u64,
@@ -116,26 +115,25 @@ pub enum TargetEvent {
 /// All measurement links of one relay.
 #[derive(Debug)]
 pub struct Target {
-    /// What is allowed.
     policy: Policy,
-    /// The ciphers that the host has.
+    /// The ciphers that the host supports.
     supported: &'static [CryptoKind],
-    /// Which grants still count.
+    /// The grants that still count.
     history: GrantHistory,
-    /// At most one at a time.
+    /// The granted or running measurement.
     measurement: Option<Measurement>,
-    /// Links of measurements that are over, and until when they may stay open.
+    /// Links of ended measurements, with the time until which they may stay open.
     ending: Vec<(LinkId, MonoTime)>,
-    /// Requests refused since the start.
+    /// The number of refused requests since the start.
     refused: u64,
-    /// Which of them the operator is told of.
+    /// Limits the refusals that are reported.
     log: RefusalLog,
-    /// Outputs that the host has not taken yet.
+    /// Outputs that the host has not taken.
     output: VecDeque<Output>,
 }
 
 impl Target {
-    /// An idle target that remembers earlier grants.
+    /// An idle target with these earlier grants.
     #[must_use]
     pub fn new(policy: Policy, history: Vec<GrantRecord>) -> Self {
         Self {
@@ -150,14 +148,14 @@ impl Target {
         }
     }
 
-    /// Grants only these ciphers, for a host that decrypts by itself and does not have all of
-    /// [`CryptoKind::SUPPORTED`]. Unknown ones are never granted.
+    /// Grants only these ciphers, for a host that decrypts with its own code and does not support
+    /// all of [`CryptoKind::SUPPORTED`]. Unknown ones are never granted.
     pub fn support_only(&mut self, supported: &'static [CryptoKind]) {
         self.supported = supported;
     }
 
-    /// Takes new options. A measurement that is going on keeps what it was granted, and ends if
-    /// these options do not allow it.
+    /// Sets the policy. A measurement keeps what it was granted, and ends if this policy does not
+    /// allow it.
     pub fn set_policy(&mut self, policy: Policy, now: MonoTime) {
         self.policy = policy;
         let Some(measurement) = &self.measurement else { return };
@@ -166,7 +164,7 @@ impl Target {
         }
     }
 
-    /// A link's part in the measurement that is granted or running, or in one that has just ended.
+    /// A link's part in the granted or running measurement, or in one that has just ended.
     #[must_use]
     pub fn part_of(&self, link: LinkId) -> LinkPart {
         match &self.measurement {
@@ -177,7 +175,7 @@ impl Target {
         }
     }
 
-    /// Takes a MEASUREMENT cell.
+    /// Handles a MEASUREMENT cell.
     pub fn handle_control(&mut self, arrival: &Arrival<'_>) {
         let result = match Msg::decode_for(Role::Target, arrival.body) {
             Ok(Msg::Params(request)) => self.handle_params(arrival, &request),
@@ -192,8 +190,8 @@ impl Target {
         }
     }
 
-    /// Answers with MEAS_ERR. The link closes unless a measurement hangs on it; and that ends when
-    /// there are too many.
+    /// Answers with MEAS_ERR. The link closes unless it is needed for a measurement, which ends
+    /// after too many refusals.
     fn refuse(&mut self, arrival: &Arrival<'_>, code: ErrCode, text: &str) {
         let error = MeasErr::new(code, text);
         self.send(arrival.link, arrival.circ_id, &Msg::Err(error.clone()));
@@ -212,19 +210,19 @@ impl Target {
         }
     }
 
-    /// Has a link closed that no measurement hangs on.
+    /// Closes a link that no measurement needs.
     fn close(&mut self, link: LinkId, now: MonoTime) {
         self.output.push_back(Output::Close(link));
         self.handle_link_closed(link, now);
     }
 
-    /// MEAS_PARAMS.
+    /// Handles MEAS_PARAMS.
     fn handle_params(
         &mut self,
         arrival: &Arrival<'_>,
         request: &Signed<MeasParams>,
     ) -> Result<(), Refusal> {
-        // The list comes before the signature: an unlisted peer gets no signature check from us.
+        // The list is checked before the signature: no signature is verified for an unlisted peer.
         self.policy.check_coordinator(request.claimed_signer())?;
         let (&coordinator, params) = request.verify(arrival.exporter).ok_or(BAD_SIGNATURE)?;
         if self.measurement.is_some() {
@@ -264,7 +262,7 @@ impl Target {
         }));
     }
 
-    /// MEAS_CREATE.
+    /// Handles MEAS_CREATE.
     fn handle_create(
         &mut self,
         arrival: &Arrival<'_>,
@@ -291,7 +289,7 @@ impl Target {
         Ok(())
     }
 
-    /// MEAS_END, which only the coordinator's link may bring.
+    /// Handles MEAS_END, which is allowed on the coordinator's link only.
     fn handle_end(&mut self, arrival: &Arrival<'_>, id: MeasurementId) -> Result<(), Refusal> {
         match &self.measurement {
             Some(measurement)
@@ -304,7 +302,8 @@ impl Target {
         }
     }
 
-    /// MEAS_ERR: the coordinator gives up, or a measurer's link is done for. Never answered.
+    /// Handles MEAS_ERR: the coordinator gives up, or a measurer's link has failed. It is never
+    /// answered.
     fn handle_err(&mut self, arrival: &Arrival<'_>, code: ErrCode) -> Result<(), Refusal> {
         if self.measurement.as_ref().is_some_and(|m| m.coordinator_link == arrival.link) {
             self.end(Some(code), arrival.now);
@@ -314,7 +313,7 @@ impl Target {
         Ok(())
     }
 
-    /// Notes that a link is gone.
+    /// Notes that a link has closed.
     pub fn handle_link_closed(&mut self, link: LinkId, now: MonoTime) {
         self.ending.retain(|&(ending, _)| ending != link);
         let Some(measurement) = &mut self.measurement else { return };
@@ -328,8 +327,8 @@ impl Target {
     /// Counts cells that circuits of a measurer ([`EchoCircuit::measurer`]) have echoed; the first
     /// of them start the measurement.
     ///
-    /// Returns whether there is a measurement. Without one the cells must not be sent: the
-    /// coordinator holds against a measurer what it has got and we have not counted.
+    /// Returns whether there is a measurement. Otherwise the cells must not be sent: the
+    /// coordinator would blame a measurer for cells that were not counted.
     pub fn on_echoed(&mut self, measurer: MeasurerIndex, cells: Cells, now: MonoTime) -> bool {
         let Some(measurement) = &mut self.measurement else { return false };
         if measurement.count_echoed(measurer, cells, now) {
@@ -350,12 +349,12 @@ impl Target {
     #[must_use]
     pub fn poll_timeout(&self) -> Option<MonoTime> {
         let measurement = self.measurement.as_ref().map(Measurement::due);
-        // Links are put after those that have been ending for longer.
+        // Links are added after those that have been ending for longer.
         let ending = self.ending.first().map(|&(_, until)| until);
         [measurement, ending].into_iter().flatten().min()
     }
 
-    /// Reports the seconds that are full, and ends what is over.
+    /// Reports the seconds that are over, and ends what is due.
     pub fn handle_timeout(&mut self, now: MonoTime) {
         let over = self.ending.partition_point(|&(_, until)| until <= now);
         let closing = self.ending.drain(..over).map(|(link, _)| Output::Close(link));
@@ -385,8 +384,8 @@ impl Target {
         self.end(Some(code), now);
     }
 
-    /// Takes back the grant of the last request, whose answer has not gone out: it cannot be
-    /// remembered, and so does not count.
+    /// Withdraws the grant of the last request, whose answer has not been sent, because it cannot
+    /// be stored; it then does not count.
     pub fn take_back(&mut self, now: MonoTime) {
         let link = self.measurement.as_ref().map(|measurement| measurement.coordinator_link);
         self.output.retain(|output| match output {
@@ -398,7 +397,7 @@ impl Target {
         self.end(Some(ErrCode::INTERNAL), now);
     }
 
-    /// Ends the measurement: tells everybody, lets its links end, forgets it.
+    /// Ends the measurement: notifies all links, lets its links end, and removes it.
     fn end(&mut self, failure: Option<ErrCode>, now: MonoTime) {
         let Some(measurement) = self.measurement.take() else { return };
         let echoed_bytes = measurement.echoed_bytes();
@@ -429,7 +428,7 @@ impl Target {
         self.output.push_back(Output::Send(link, Box::new(control_cell(circ_id, message))));
     }
 
-    /// Takes the next thing to do.
+    /// Takes the next output.
     pub fn poll_output(&mut self) -> Option<Output> {
         self.output.pop_front()
     }
@@ -440,8 +439,8 @@ impl Target {
         self.measurement.as_ref().is_some_and(Measurement::is_running)
     }
 
-    /// Whether background traffic is to be limited now: while measurement links are open in a
-    /// running measurement, and not a moment longer.
+    /// Whether background traffic must be limited now: while measurement links are open in a
+    /// running measurement.
     #[must_use]
     pub fn limits_background(&self) -> bool {
         let has_links =
@@ -449,43 +448,42 @@ impl Target {
         has_links && self.is_running()
     }
 
-    /// The background ratio that was granted; without a measurement, what would be.
+    /// The granted background ratio; without a measurement, the policy's.
     #[must_use]
     pub fn ratio(&self) -> Ratio {
         self.measurement.as_ref().map_or(self.policy.ratio, |measurement| measurement.ratio)
     }
 
-    /// Whether nothing is granted or running.
+    /// Whether no measurement is granted or running.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.measurement.is_none()
     }
 
-    /// Requests refused since the start.
+    /// The number of refused requests since the start.
     #[must_use]
     pub fn refused(&self) -> u64 {
         self.refused
     }
 
-    /// The grants to remember across a restart.
+    /// The grants to keep across a restart.
     #[must_use]
     pub fn history(&self) -> &[GrantRecord] {
         self.history.records()
     }
 
-    /// Forgets the oldest grants of the history, of which the host knows that they are too old to
-    /// count.
+    /// Removes the oldest grants of the history, which the host knows to be too old to count.
     pub fn forget_grants(&mut self, count: usize) {
         self.history.forget_oldest(count);
     }
 
-    /// How many grants were given since the start: when it grows, the history is to be stored.
+    /// The number of grants since the start: when it grows, the history must be stored.
     #[must_use]
     pub fn grants_given(&self) -> u64 {
         self.history.given()
     }
 
-    /// The team of the measurement that is granted or running, for the host's exemptions.
+    /// The team of the granted or running measurement, for the host's exemptions.
     #[must_use]
     pub fn team(&self) -> &[MeasurerGrant] {
         self.measurement.as_ref().map_or(&[], |measurement| &measurement.team)

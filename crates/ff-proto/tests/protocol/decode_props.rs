@@ -1,7 +1,7 @@
-//! Any input from a peer is read without a panic and answered with a bounded output.
+//! Any input from a peer is decoded without a panic and has bounded output.
 //!
-//! A failure prints the smallest input that fails. Nothing is kept in files; an input worth
-//! keeping becomes a test of its own.
+//! A failure prints the smallest input that fails. Inputs are not saved in files; one worth keeping
+//! becomes a test of its own.
 
 use std::fmt::Debug;
 use std::num::NonZero;
@@ -26,17 +26,17 @@ use ff_proto::units::{Cells, MonoTime, Ratio};
 use proptest::prelude::*;
 use proptest::sample::Index;
 
-/// The exporter of every link here.
+/// The exporter of all links in these tests.
 const EXPORTER: [u8; 32] = [3; 32];
-/// The measurement of every valid message here.
+/// The measurement of all valid messages in these tests.
 const MEASUREMENT: MeasurementId = MeasurementId([4; 16]);
 
-/// The one key of everybody here.
+/// The key of all parties.
 fn key() -> SigningKey {
     SigningKey::from_bytes(&[5; 32])
 }
 
-/// The name of that key.
+/// The id of that key.
 fn id() -> Ed25519Id {
     Ed25519Id(key().verifying_key().to_bytes())
 }
@@ -75,8 +75,8 @@ fn valid_messages() -> Vec<Msg> {
     ]
 }
 
-/// Bodies: noise, noise after a good prefix, valid messages, and valid messages with a few bytes
-/// changed.
+/// Bodies: random bytes, random bytes after a valid prefix, valid messages, and valid messages with
+/// a few bytes changed.
 fn any_body() -> impl Strategy<Value = Body> {
     let framed = (0..=10_u8, 0..=BODY_LEN, any::<[u8; 32]>(), any::<u8>()).prop_map(
         |(command, length, noise, fill)| {
@@ -108,7 +108,7 @@ fn to_body(bytes: Vec<u8>) -> Body {
     bytes.try_into().expect("509 bytes")
 }
 
-/// Cells with the circuit ids and commands that matter, and others.
+/// Cells with the relevant circuit ids and commands, and others.
 fn any_cell() -> impl Strategy<Value = Cell> {
     let circ_id = prop_oneof![Just(0), Just(0x8000_0001), Just(PROBE_CIRC_ID), any::<u32>(),];
     let command = prop_oneof![
@@ -129,8 +129,7 @@ fn as_ref(cell: &Cell) -> CellRef<'_> {
     CellRef { circ_id, command, body: &cell[5..], wire_len: CELL_LEN }
 }
 
-/// A stream of cells as a link carries it: VERSIONS, then cells of both kinds, then perhaps a part
-/// of one.
+/// A stream of cells as on a link: VERSIONS, then cells of both kinds, then possibly a part of one.
 fn any_stream() -> impl Strategy<Value = Vec<u8>> {
     let variable = (any::<u32>(), 128_u8.., noise(0..=600)).prop_map(|(circ_id, command, body)| {
         let length = u16::try_from(body.len()).expect("at most 600");
@@ -147,7 +146,7 @@ fn any_stream() -> impl Strategy<Value = Vec<u8>> {
     })
 }
 
-/// Where the cells of a stream end, after `peek_cell`; VERSIONS is read by hand.
+/// The ends of a stream's cells, by `peek_cell`; VERSIONS is parsed by hand.
 fn ends_of_cells(stream: &[u8]) -> Vec<usize> {
     let mut ends = vec![5 + usize::from(stream[4])];
     while let Some(cell) = cell::peek_cell(&stream[ends[ends.len() - 1]..]) {
@@ -187,7 +186,7 @@ fn assembler_drops_a_variable_body_also_when_the_cell_is_as_long_as_a_fixed_one(
     assert_eq!((fed, bodies), (Ok(()), vec![0]));
 }
 
-/// What is out of range in a message that cannot be written.
+/// The field that is out of range in a message that cannot be written.
 #[track_caller]
 fn out_of_range<T: Debug>(written: Result<T, DecodeError>) -> (&'static str, u64) {
     match written {
@@ -376,7 +375,8 @@ proptest! {
                 }
                 outputs += 1;
             }
-            // At most three links are told and closed, three seconds reported, two things said.
+            // At most three links get a message and are closed, three seconds are reported, and
+            // there are two events.
             prop_assert!(outputs <= 2 * 4 + 3 + 2, "{outputs} outputs");
             prop_assert!(target.history().len() <= 2);
             prop_assert!(target.poll_timeout().is_some() || target.is_idle());

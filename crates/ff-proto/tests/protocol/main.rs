@@ -1,5 +1,5 @@
-//! The protocol against itself, against Arti's cells and against vectors of a second
-//! implementation.
+//! Tests of the protocol: its sessions with each other, its cells as read by Arti, and vectors of a
+//! second implementation.
 
 mod decode_props;
 #[cfg(feature = "onion")]

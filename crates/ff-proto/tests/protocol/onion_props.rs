@@ -1,5 +1,5 @@
-//! A relay or a stranger sends anything while circuits are built: nothing panics, and nothing
-//! opens.
+//! A relay or a stranger sends arbitrary data while circuits are built: nothing panics, and no
+//! circuit opens.
 
 use std::net::SocketAddr;
 
@@ -19,7 +19,7 @@ fn server() -> NtorServer {
     NtorServer { id: Ed25519Id([1; 32]), key: EphemeralKey::new([2; 32]) }
 }
 
-/// A circuit that has been asked for, through this relay to another one.
+/// A circuit that is being built, through this relay to another one.
 fn building(crypto: CryptoKind) -> Building {
     let addr = SocketAddr::from(([127, 0, 0, 1], 9001));
     let next = NextRelay { addr, rsa_id: [3; 20], ed_id: Ed25519Id([4; 32]) };

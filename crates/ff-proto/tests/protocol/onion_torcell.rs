@@ -1,4 +1,4 @@
-//! The cells that open and extend circuits, as Arti's tor-cell reads them.
+//! The cells that open and extend circuits, as read by Arti's tor-cell.
 
 use ff_proto::cell::{CELL_LEN, fixed_cell};
 use ff_proto::ids::Ed25519Id;
@@ -10,7 +10,7 @@ use tor_cell::chancell::msg::AnyChanMsg;
 use tor_cell::relaycell::msg::AnyRelayMsg;
 use tor_cell::relaycell::{AnyRelayMsgOuter, RelayCellFormat};
 
-/// A handshake that is none.
+/// An invalid handshake.
 const HANDSHAKE: [u8; 84] = [7; 84];
 
 #[test]

@@ -1,4 +1,4 @@
-//! The three state machines against each other, and each against a peer that breaks the rules.
+//! The three state machines with each other, and each with a peer that breaks the rules.
 
 mod coordinator;
 mod happy;

@@ -1,4 +1,4 @@
-//! The cells as messages of Arti's tor-cell: its codec and ours must agree on every byte.
+//! The cells as messages of Arti's tor-cell: both codecs must agree on every byte.
 
 use bytes::BytesMut;
 use ff_proto::cell::{self, BODY_LEN, CELL_LEN, CMD_MEAS_ECHO, CMD_MEASUREMENT, Cell};
@@ -7,7 +7,7 @@ use ff_proto::torcell::MeasurementCell;
 use tor_cell::chancell::codec::ChannelCodec;
 use tor_cell::chancell::{ChanCell, CircId};
 
-/// What tor-cell writes.
+/// A message as encoded by tor-cell.
 fn encode(circ_id: u32, message: MeasurementCell) -> BytesMut {
     let mut wire = BytesMut::new();
     ChannelCodec::new(5)
@@ -16,7 +16,7 @@ fn encode(circ_id: u32, message: MeasurementCell) -> BytesMut {
     wire
 }
 
-/// What tor-cell reads from one cell, and what it leaves.
+/// The message that tor-cell decodes from one cell, and the bytes that it leaves.
 fn decode(wire: &mut BytesMut) -> tor_cell::Result<Option<(u32, MeasurementCell)>> {
     let cell = ChannelCodec::new(5).decode_cell::<MeasurementCell>(wire)?;
     Ok(cell.map(|(cell, _)| {

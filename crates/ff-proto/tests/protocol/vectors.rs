@@ -48,7 +48,7 @@ fn list<'a>(vector: &'a Value, key: &str) -> &'a [Value] {
     vector[key].as_array().unwrap_or_else(|| panic!("{key} is not a list"))
 }
 
-/// The body under `body`, filled up with zeros.
+/// The body under `body`, padded with zeros.
 fn padded_body(vector: &Value) -> Body {
     let bytes = bytes(vector, "body");
     let mut body = [0; BODY_LEN];
@@ -56,7 +56,7 @@ fn padded_body(vector: &Value) -> Body {
     body
 }
 
-/// Checks both ways that `message` and the vector's body are the same.
+/// Checks that `message` encodes to the vector's body and the body decodes to `message`.
 fn assert_same(name: &str, vector: &Value, message: &Msg) {
     let body = padded_body(vector);
     assert_eq!(hex::encode(message.encode().expect("it fits")), hex::encode(body), "{name}");
@@ -238,7 +238,7 @@ fn echoed_cells_have_the_bytes_of_the_second_implementation() {
         if index > 1000 {
             continue;
         }
-        // Near the front also the way it is really made: one cell after the other.
+        // Near the front also in the real way: one cell after the other.
         let (mut content, mut target) = (Content::new(&secret), EchoCircuit::new(1, &keys));
         for _ in 0..index {
             content.fill(&mut body);
@@ -304,7 +304,7 @@ fn sampler_draws_the_cells_of_the_second_implementation() {
         let mut sampler = Sampler::new(&array(vector, "secret"), probability);
         for cell in list(run, "cells") {
             assert_eq!(Some(sampler.next()), cell.as_u64(), "p = {probability}");
-            // All links have had as many cells as this one when the next is drawn.
+            // All links have sent as many cells as this one when the next is drawn.
             sampler.advance(links * (sampler.next() + 2));
         }
     }

@@ -1,5 +1,4 @@
-//! A link that the relay has accepted, with the extension on it or, in a relay without one, as it
-//! is.
+//! A link that the relay has accepted: with the extension, or without it in a relay that has none.
 
 use std::borrow::Cow;
 use std::io;
@@ -14,13 +13,13 @@ use super::link::LinkStream;
 /// An accepted TLS connection.
 #[derive(Debug)]
 pub enum AcceptedLink<T> {
-    /// As TLS has it.
+    /// Without the extension.
     Plain(T),
-    /// With the extension on it.
+    /// With the extension.
     Measured(Box<LinkStream<T>>),
 }
 
-/// Calls the same function of either link.
+/// Calls the same method on either kind of link.
 macro_rules! either {
     ($link:expr, $inner:ident => $call:expr) => {
         match $link {

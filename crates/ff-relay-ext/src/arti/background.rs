@@ -9,10 +9,10 @@
 //!   echoed_bytes <- count_echo <- stream <- link <-+
 //! ```
 //!
-//! The unit is bytes of DATA cells on the link, the bytes that the extension at the relay counts:
-//! 514 for every 498 bytes of stream payload. Not in it, on either side of the count, are the
-//! SENDME cells that acknowledge them: one per 50 cells of a stream and one per 100 of a circuit,
-//! so up to 3 % more in each direction.
+//! The unit is bytes of DATA cells on the link, the same bytes that the extension at the relay
+//! counts: 514 for every 498 bytes of stream payload. Neither side counts the SENDME cells that
+//! acknowledge them: one per 50 cells of a stream and one per 100 of a circuit, so up to 3 % more
+//! in each direction.
 //!
 //! Limit: with the fixed windows of CREATE_FAST, 500 cells a stream, the rate is at most about
 //! 1 MB per round trip through the relay.
@@ -48,29 +48,29 @@ use tracing::debug;
 use super::keys::random_hostname;
 use super::params::{ParamsError, client_circuits};
 
-/// How many circuits share the rate.
+/// The number of circuits that share the rate.
 pub const CIRCUITS: u32 = 4;
 
-/// How long the link and its circuits may take to come up.
+/// Time limit for opening the link and its circuits.
 pub const CONNECT_TIME: Duration = Duration::from_secs(10);
 
-/// Stream payload that fills one cell of a circuit made with CREATE_FAST.
+/// Bytes of stream payload in a cell of a circuit made with CREATE_FAST.
 const CELL_PAYLOAD_BYTES: usize = 498;
 
 /// Bytes of one cell on a link of protocol 4 or 5.
 const CELL_BYTES: u64 = 514;
 
-/// How often the senders look at what they may send.
+/// How often the senders check what they may send.
 const TICK: Duration = Duration::from_millis(10);
 
-/// How much of its rate a sender that was held back makes up for afterwards.
+/// How much of its rate, in time, a delayed sender can catch up.
 const CATCH_UP: Duration = Duration::from_secs(1);
 
 /// Why background traffic could not start.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BackgroundError {
-    /// A connection, thread or timer could not be had, or TLS failed.
+    /// A connection, thread or timer failed, or TLS did.
     #[error("cannot connect to the relay")]
     Io(#[from] io::Error),
     /// The Tor handshake failed; also the case if the relay has another identity.
@@ -79,7 +79,7 @@ pub enum BackgroundError {
     /// The relay did not answer within [`CONNECT_TIME`].
     #[error("the relay did not answer within {CONNECT_TIME:?}")]
     Timeout,
-    /// What we ask for was not complete.
+    /// The circuits' parameters are incomplete.
     #[error("cannot make the circuit parameters")]
     Params(#[from] ParamsError),
 }
@@ -91,16 +91,16 @@ pub struct Background {
     echoed_payload: Arc<AtomicU64>,
     /// Dropped to end the thread.
     stop: Option<oneshot::Sender<()>>,
-    /// Runs the client.
+    /// The client's thread.
     thread: Option<JoinHandle<()>>,
 }
 
 impl Background {
-    /// Connects to the relay at `addr`, which must have the identity given, and starts sending.
+    /// Connects to the relay at `addr`, which must have the given identity, and starts sending.
     ///
-    /// The client runs in a thread of its own. This call blocks until the circuits are up or
-    /// have failed, at most [`CONNECT_TIME`]; a relay in the caller's own runtime would wait for
-    /// it just as long. `rate_bytes_per_sec` counts DATA cells on the link, see the module.
+    /// The client runs in its own thread. This call blocks until the circuits are open or have
+    /// failed, at most [`CONNECT_TIME`]; a relay in the caller's own runtime would be blocked as
+    /// well. `rate_bytes_per_sec` counts DATA cells on the link, see the module.
     pub fn start(
         addr: SocketAddr,
         ed_identity: Ed25519Identity,
@@ -147,18 +147,18 @@ impl Drop for Background {
     fn drop(&mut self) {
         drop(self.stop.take());
         if let Some(thread) = self.thread.take() {
-            // A panic in there has been printed; there is nobody to pass it on to.
+            // The panic message has been printed already.
             let _ = thread.join();
         }
     }
 }
 
-/// A TCP connection in the shape that Arti's TLS takes.
+/// A TCP connection of the type that Arti's TLS uses.
 type ArtiTcp = <TokioRustlsRuntime as NetStreamProvider>::Stream;
 
-/// What the client's thread works with.
+/// The data of the client's thread.
 struct Client {
-    /// Where the relay listens.
+    /// The relay's address.
     addr: SocketAddr,
     /// The identity that the relay must have.
     target: OwnedChanTarget,
@@ -203,7 +203,7 @@ impl Client {
         Ok(streams)
     }
 
-    /// Sends on all streams and counts what comes back, until one of them fails.
+    /// Sends on all streams and counts the echo, until one of them fails.
     async fn load(&self, streams: Vec<DataStream>) -> io::Result<()> {
         let share = self.rate_bytes_per_sec as f64 / f64::from(CIRCUITS);
         let loaded = streams.into_iter().map(|stream| {
@@ -214,7 +214,7 @@ impl Client {
     }
 }
 
-/// Opens a link to the relay at `addr` and makes sure that it is the right one.
+/// Opens a link to the relay at `addr` and checks its identity.
 pub(super) async fn open_link(
     addr: SocketAddr,
     target: &OwnedChanTarget,
@@ -248,13 +248,14 @@ async fn open_stream(channel: &Arc<Channel>) -> Result<DataStream, BackgroundErr
     let (pending, reactor) = channel.new_tunnel(Arc::new(FixedTimeout)).await?;
     tokio::spawn(reactor.run());
     let tunnel = Arc::new(pending.create_firsthop_fast(params).await?);
-    // The request is sent ahead; without the wait a refusal would only show with the first read.
+    // The request is sent ahead; without waiting, a refusal would only be noticed at the first
+    // read.
     let mut stream = tunnel.begin_dir_stream().await?;
     stream.wait_for_connection().await?;
     Ok(stream)
 }
 
-/// Sends cells at `rate` bytes a second for as long as the stream takes them.
+/// Sends cells at `rate` bytes a second as long as the stream accepts them.
 async fn send_paced(mut writer: DataWriter, rate: f64) -> io::Result<()> {
     // Every cell is encrypted on its way, so the content does not matter.
     let payload = [0; CELL_PAYLOAD_BYTES];
@@ -271,7 +272,7 @@ async fn send_paced(mut writer: DataWriter, rate: f64) -> io::Result<()> {
     }
 }
 
-/// Adds to `echoed` all that comes back; a stream that ends is an error.
+/// Counts the bytes that come back in `echoed`; the end of a stream is an error.
 async fn count_echo(mut reader: DataReader, echoed: &AtomicU64) -> io::Result<()> {
     let mut buffer = [0; CELL_PAYLOAD_BYTES];
     loop {
@@ -282,7 +283,7 @@ async fn count_echo(mut reader: DataReader, echoed: &AtomicU64) -> io::Result<()
     }
 }
 
-/// When circuits give up on streams; nothing here depends on it.
+/// The time limits for streams, on which nothing here depends.
 struct FixedTimeout;
 
 impl TimeoutEstimator for FixedTimeout {
@@ -291,7 +292,8 @@ impl TimeoutEstimator for FixedTimeout {
     }
 }
 
-/// Says how many cells are due: a token bucket that earns bytes with time and spends whole cells.
+/// Computes the number of cells due: a token bucket that earns bytes with time and spends whole
+/// cells.
 struct Pace {
     /// Bytes earned each second.
     rate: f64,
@@ -310,13 +312,13 @@ impl Pace {
     /// Adds what was earned until `now`, up to [`CATCH_UP`]'s worth.
     fn earn(&mut self, now: Instant) {
         let earned = self.rate * now.saturating_duration_since(self.at).as_secs_f64();
-        // At very low rates even the bounded credit must be able to reach one cell.
+        // At very low rates the limit of the credit must still be enough for one cell.
         let most = (self.rate * CATCH_UP.as_secs_f64()).max(CELL_BYTES as f64);
         self.credit = (self.credit + earned).min(most);
         self.at = now;
     }
 
-    /// Pays for one cell; false if there is not enough credit.
+    /// Pays for one cell; false without enough credit.
     fn spend_cell(&mut self) -> bool {
         let is_due = self.credit >= CELL_BYTES as f64;
         if is_due {

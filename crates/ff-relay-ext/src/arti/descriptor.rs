@@ -1,8 +1,8 @@
-//! What a relay says of itself to directory authorities: its server descriptor.
+//! A relay's server descriptor for directory authorities.
 //!
-//! [`Relay`](super::relay::Relay) publishes nothing. Who wants one of them in a private network
-//! posts this text to the authorities' DirPorts, at `/tor/`. What stands in it, and what its
-//! signatures are over, is in dir-spec, "Server descriptor format".
+//! [`Relay`](super::relay::Relay) publishes nothing. To use it in a private network, post this text
+//! to the authorities' DirPorts, at `/tor/`. The format and the signed parts are in dir-spec,
+//! "Server descriptor format".
 
 use std::net::SocketAddrV4;
 use std::time::SystemTime;
@@ -20,19 +20,19 @@ use tor_llcrypto::rng::CautiousRng;
 
 use super::keys::{CERT_LIFETIME, RelayKeys};
 
-/// The prefix of the bytes that the Ed25519 signature is over.
+/// The prefix of the bytes that the Ed25519 signature covers.
 const ED25519_PREFIX: &[u8] = b"Tor router descriptor signature v1";
-/// What of Tor's subprotocols the relay speaks.
+/// The subprotocols that the relay supports.
 const PROTOCOLS: &str = "Link=4-5 LinkAuth=3 Relay=2-3";
 
-/// The data of a descriptor besides the keys.
+/// The data of a descriptor, except the keys.
 #[derive(Clone, Debug)]
 pub struct Facts {
     /// The relay's nickname: 1 to 19 letters and digits.
     pub nickname: String,
-    /// Its OR port.
+    /// Its ORPort.
     pub address: SocketAddrV4,
-    /// The capacity that it states.
+    /// The advertised bandwidth.
     pub bandwidth: BytesPerSec,
 }
 
@@ -49,11 +49,11 @@ pub enum DescriptorError {
 }
 
 impl RelayKeys {
-    /// The relay's server descriptor of now, signed with both identities; authorities take it for
-    /// 18 hours.
+    /// The relay's current server descriptor, signed with both identities; authorities accept it
+    /// for 18 hours.
     ///
     /// # Errors
-    /// [`DescriptorError`], with keys as [`RelayKeys::generate`] makes them never.
+    /// [`DescriptorError`], which never happens with keys from [`RelayKeys::generate`].
     pub fn descriptor(&self, facts: &Facts) -> Result<String, DescriptorError> {
         let signers = self.signers();
         let mut text = self.unsigned(facts)?;
@@ -73,7 +73,7 @@ impl RelayKeys {
         let Facts { nickname, address, bandwidth } = facts;
         let signers = self.signers();
         let (rate, ntor) = (bandwidth.get(), self.ntor_keys().latest());
-        // The ntor key shows by a certificate of the identity that both are one relay's.
+        // The ntor key proves by a certificate of the identity that both belong to one relay.
         let (ntor_signer, sign_bit) =
             convert_curve25519_to_ed25519_private(ntor.secret()).ok_or(DescriptorError::Sign)?;
         let ntor_cert = Ed25519Cert::builder()
@@ -82,7 +82,7 @@ impl RelayKeys {
             .cert_key(CertifiedKey::Ed25519(self.ed_identity()))
             .encode_and_sign(&ntor_signer)?;
         let rsa = rsa::PublicKey::from(signers.rsa.public()).to_der();
-        // TAP handshakes are not in use, but authorities want a key for them (tor 0.4.9).
+        // TAP handshakes are not used, but authorities require a key for them (tor 0.4.9).
         let tap = rsa::KeyPair::generate(&mut CautiousRng).map_err(|_| DescriptorError::Sign)?;
         let identities = [self.rsa_identity().as_bytes(), self.ed_identity().as_bytes()].concat();
         let tap_cert = tap.sign(&identities).map_err(|_| DescriptorError::Sign)?;
@@ -127,7 +127,7 @@ fn spaced(text: &str) -> String {
     spaced.collect()
 }
 
-/// A time as documents have it.
+/// A time in the format of documents.
 fn stamp(time: OffsetDateTime) -> String {
     let (date, (hour, minute, second)) = (time.date(), time.to_hms());
     let (year, month, day) = (date.year(), u8::from(date.month()), date.day());
@@ -138,7 +138,7 @@ fn stamp(time: OffsetDateTime) -> String {
 mod tests {
     use super::*;
 
-    // Whether authorities take it is seen by tests/c_tor, in a network of theirs.
+    // tests/c_tor tests that authorities accept it.
     #[test]
     fn a_descriptor_has_both_signatures_over_all_before_them() {
         let keys = RelayKeys::generate().expect("keys");

@@ -1,8 +1,8 @@
 //! FlashFlow in an Arti relay, from its configuration to its circuits.
 //!
-//! A relay does four things with an [`Embedding`]: it makes one of its configuration, wraps its
+//! A relay does four things with an [`Embedding`]: it makes one from its configuration, wraps its
 //! runtime, makes its [`CreateRequestHandler`](tor_proto::relay::CreateRequestHandler) with the
-//! provider that it gets, and passes on the parameters of each consensus.
+//! provider that it returns, and passes on the parameters of each consensus.
 //!
 //! ```
 //! # use std::path::Path;
@@ -47,40 +47,41 @@ use super::tls::MeasuringTls;
 use crate::memory::{self, MemoryError};
 use crate::options::TargetOptions;
 
-/// The file in the relay's folder of state that says who has measured it when.
+/// The name of the file in the relay's state directory with the earlier measurements.
 pub const MEMORY_FILE: &str = "flashflow-measurements";
 
-/// Where circuits that extend further get their links.
+/// The source of links for circuits that are extended.
 pub type Provider = Arc<dyn ChannelProvider<BuildSpec = OwnedChanTarget> + Send + Sync>;
 
-/// A runtime whose TLS carries the extension.
+/// A runtime whose TLS has the extension.
 pub type Wrapped<R> = CompoundRuntime<R, R, R, R, R, MeasuringTls<R>, R>;
 
-/// Why measurements do not get through a relay's circuits.
+/// Why measurements cannot use a relay's circuits.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum EmbeddingError {
     /// The next hop of measurements' circuits has no identity.
     #[error("cannot lead measurements through circuits")]
     NextHop(#[from] KeyError),
-    /// The extension's timers have nobody to run them.
+    /// The extension's timers could not be started.
     #[error("the relay's runtime takes no task")]
     Runtime(#[from] futures::task::SpawnError),
 }
 
-/// FlashFlow in one relay, or nothing at all if its configuration has no `[flashflow]`.
+/// FlashFlow in one relay; it does nothing if the configuration has no `[flashflow]`.
 #[derive(Debug)]
 pub struct Embedding {
-    /// What the operator has set, and the extension; `None` without a section, or when nothing can be remembered.
+    /// The operator's options and the extension; `None` without the section, or if grants cannot be
+    /// stored.
     on: Option<(TargetOptions, Arc<Extension>)>,
-    /// What the last consensus said.
+    /// The last consensus's parameters.
     consensus: Mutex<String>,
 }
 
 impl Embedding {
-    /// FlashFlow by this configuration, in a relay that keeps its state in this folder.
+    /// FlashFlow with this configuration, in a relay with this state directory.
     ///
-    /// A relay that cannot remember who has measured it is not measured, which is logged.
+    /// If grants cannot be stored, the relay is not measured, which is logged.
     #[must_use]
     pub fn new(section: &Section, state: &Path) -> Self {
         let on = section.options().and_then(|options| match extension(options, state) {
@@ -93,13 +94,13 @@ impl Embedding {
         Self { on, consensus: Mutex::default() }
     }
 
-    /// The extension, if there is one.
+    /// The extension, if it is on.
     #[must_use]
     pub fn extension(&self) -> Option<&Arc<Extension>> {
         self.on.as_ref().map(|(_, extension)| extension)
     }
 
-    /// The runtime with the extension on its TLS: what the relay makes its channel manager with.
+    /// The runtime with the extension in its TLS; the relay must make its channel manager with it.
     #[must_use]
     pub fn wrap<R: Runtime>(&self, runtime: R) -> Wrapped<R> {
         let part = || runtime.clone();
@@ -107,11 +108,11 @@ impl Embedding {
         CompoundRuntime::new(part(), part(), part(), part(), part(), tls, part())
     }
 
-    /// What the relay's circuits get their links from, made of its own provider, and starts the
-    /// extension. It has to be kept for as long as the relay runs.
+    /// The source of links for the relay's circuits, made from its own provider; also starts the
+    /// extension. It must be kept as long as the relay runs.
     ///
     /// # Errors
-    /// [`EmbeddingError`], in which case the relay goes on with its own.
+    /// [`EmbeddingError`]; the relay then uses its own provider.
     pub fn provide<R: Runtime>(
         &self,
         own: Provider,
@@ -121,12 +122,13 @@ impl Embedding {
         let Some(extension) = self.extension() else { return Ok(own) };
         let timers = Arc::clone(extension).run(runtime.clone());
         let weak = Arc::downgrade(&own);
-        // First of all: without timers nothing may be granted, and the provider allows that.
+        // First of all: nothing may be granted without timers, and the provider makes grants
+        // possible.
         runtime.spawn(timers)?;
         Ok(MeasuringProvider::new(weak, Arc::clone(extension), runtime, memory)?)
     }
 
-    /// Takes the parameters of a consensus: the text after `params`, numbers by name.
+    /// Takes the parameters of a consensus: the text after `params`.
     pub fn set_consensus(&self, params: &str) {
         let Some((options, extension)) = &self.on else { return };
         let Ok(mut last) = self.consensus.lock() else { return };
@@ -138,16 +140,16 @@ impl Embedding {
     }
 }
 
-/// The extension of a relay with these options, which remembers in this folder.
+/// The extension of a relay with these options, which stores grants in this directory.
 fn extension(options: &TargetOptions, state: &Path) -> Result<Arc<Extension>, MemoryError> {
     let path = state.join(MEMORY_FILE);
-    // The operator learns now, and not at the first measurement, that the relay may not write
+    // So the operator learns now, and not at the first measurement, if the relay may not write
     // there.
     memory::store(&path, &memory::load(&path)?.grants)?;
     Extension::new(options.resolve(&BTreeMap::new()), Some(path), None)
 }
 
-/// The numbers of a consensus' parameters; what is none is left out.
+/// The numbers in a consensus's parameters; other values are left out.
 fn numbers(params: &str) -> BTreeMap<String, i64> {
     let number = |param: &str| {
         let (name, value) = param.split_once('=')?;
@@ -160,7 +162,7 @@ fn numbers(params: &str) -> BTreeMap<String, i64> {
 mod tests {
     use super::*;
 
-    /// A section of these lines.
+    /// A section with these lines.
     fn section(lines: &str) -> Section {
         toml::from_str(lines).expect("a section")
     }

@@ -1,12 +1,12 @@
-//! What all links of one relay share: the target, the rate limit, and who waits for what.
+//! The state that all links of one relay share: the target, the rate limit, and waiting tasks.
 //!
-//! [`Extension`] is the host that [`RelayTarget`] asks for: it brings the clock, takes the output
-//! to the links, and calls the timers from [`Extension::run`]. It fails open: an error or panic in
-//! here turns the extension off, measurement links close, and every other link goes on as if it
-//! were not there.
+//! [`Extension`] is the host that [`RelayTarget`] needs: it provides the clock, passes the output
+//! to the links, and calls the timers in [`Extension::run`]. It fails open: an error or panic in
+//! here turns the extension off, measurement links close, and all other links continue as without
+//! it.
 //!
-//! All links need the one lock for each read and write, so nothing waits while it is held: a grant
-//! is written to its file by another thread, and log messages are written after it is released.
+//! All links need the one lock for each read and write, so nothing blocks while it is held: another
+//! thread writes a grant to its file, and log messages are written after the lock is released.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
@@ -35,19 +35,19 @@ use super::through::{self, Through};
 use crate::memory::{self, MemoryError, Remembered};
 use crate::target::{RelayTarget, Totals};
 
-/// How often limits are refilled and timers looked at.
+/// How often limits are refilled and timers checked.
 const TICK: Duration = Duration::from_millis(10);
-/// How long a link that is to be closed waits for its peer to take the last words.
+/// How long a closing link waits for its peer to read the last cells.
 const LINGER: Duration = Duration::from_secs(2);
 
-/// The tasks of a link besides moving bytes.
+/// Tasks of a link in addition to moving bytes.
 #[derive(Debug)]
 pub(super) enum LinkTask {
     /// Send a control cell.
     Send(Box<Cell>),
     /// Become a measurement link.
     Open(Box<EchoCircuit>),
-    /// Forget the circuit, and drop what comes for it.
+    /// Forget the circuit, and drop its cells.
     Over,
     /// Send what is pending and close.
     Close,
@@ -55,75 +55,72 @@ pub(super) enum LinkTask {
     Abandon,
 }
 
-/// The part of a link that others can reach.
+/// The part of a link that other tasks can reach.
 #[derive(Debug)]
 pub(super) struct LinkHandle {
-    /// Its name.
+    /// The link's id.
     pub(super) id: LinkId,
-    /// Its tasks, for a task of its own to take.
+    /// Its tasks, which its own task takes.
     pub(super) tasks: Mutex<Vec<LinkTask>>,
-    /// Wakes its task.
+    /// Wakes the link's task.
     pub(super) waker: AtomicWaker,
-    /// Whether its last MEASUREMENT cell waits for a grant to be stored. Until that is answered the
-    /// link passes nothing on: a coordinator whose probe is answered first takes the relay for one
-    /// without FlashFlow.
+    /// Whether its last MEASUREMENT cell waits until a grant is stored. Until it is answered, the
+    /// link passes nothing on: a coordinator whose probe is answered first assumes a relay without
+    /// FlashFlow.
     pub(super) awaits_answer: AtomicBool,
 }
 
 /// The extension of one relay.
 #[derive(Debug)]
 pub struct Extension {
-    /// Everything that changes.
     state: Mutex<State>,
     /// Whether the extension has failed and is out of service.
     failed: AtomicBool,
-    /// Zero of its clock.
+    /// The start of its clock.
     zero: Instant,
-    /// The identity of the next hop of measurements' circuits, once the relay's circuits get there.
+    /// The identity of the next hop of measurements' circuits, once the relay's circuits can reach
+    /// it.
     hop: OnceLock<Arc<HopIdentity>>,
-    /// Where the cells of measurement links come out of the relay, by the address that their
-    /// circuits ask for.
+    /// The far ends of measurement links' circuits, by the address in their EXTEND2.
     echoes: Mutex<HashMap<SocketAddr, Weak<Echoes>>>,
 }
 
-/// What the extension's lock guards.
+/// The state that the extension's lock protects.
 #[derive(Debug)]
 struct State {
     /// The relay's side of all measurements.
     target: RelayTarget,
-    /// Where grants are remembered; `None` to forget them at the end.
+    /// The file of grants; `None` to keep them in memory only.
     memory: Option<PathBuf>,
-    /// Whether a grant is being written there. Until that is done nothing is sent: it may have to
-    /// be taken back.
+    /// Whether a grant is being written to it. Until it is written, nothing is sent, because the
+    /// grant may have to be withdrawn.
     is_storing: bool,
     /// The links whose MEASUREMENT cells wait for that.
     held: Vec<LinkId>,
-    /// What the log is to say once the lock is free, with the totals of that moment.
+    /// Events to log after the lock is released, with the totals at their time.
     told: Vec<(TargetEvent, Totals, MonoTime)>,
-    /// What the operator and the consensus want.
+    /// The current policy of operator and consensus.
     policy: Policy,
-    /// Whether the relay's circuits lead to a next hop of ours; without it no measurement is
-    /// granted.
+    /// Whether the relay's circuits reach our next hop; without it no measurement is granted.
     is_led: bool,
     /// Decides which link may move bytes next.
     limiter: Limiter,
-    /// The links that are open.
     links: HashMap<LinkId, Weak<LinkHandle>>,
-    /// The next link's name.
+    /// The id of the next link.
     next_link: u64,
-    /// Links that are to be closed, and since when, in this order.
+    /// Links that are closing, with the time since when, in this order.
     closing: VecDeque<(MonoTime, LinkId)>,
 }
 
 impl Extension {
-    /// An extension with this policy, which remembers grants in the file `memory`, in a relay
-    /// that moves at most `limit` in each direction.
+    /// An extension with this policy, which stores grants in the file `memory`, in a relay that
+    /// moves at most `limit` in each direction.
     ///
-    /// The limit counts the bytes of cells, without what TLS and TCP add. Nothing is granted before
-    /// the relay's circuits carry what is echoed ([`set_hop`](Self::set_hop)).
+    /// The limit counts bytes of cells, without TLS and TCP. Nothing is granted before the relay's
+    /// circuits can carry echoes ([`set_hop`](Self::set_hop)).
     ///
     /// # Errors
-    /// [`MemoryError`] when the memory's file is there and cannot be read.
+    /// [`MemoryError`] when the file exists and cannot be read.
     pub fn new(
         policy: Policy,
         memory: Option<PathBuf>,
@@ -157,9 +154,9 @@ impl Extension {
         }))
     }
 
-    /// Calls the timers and refills the limits until it is dropped.
+    /// Calls the timers and refills the limits until the future is dropped.
     ///
-    /// Nothing of the extension works without it: the relay runs it as a task of its own.
+    /// The extension does not work without it: the relay must run it as a task.
     pub async fn run<R: SleepProvider>(self: Arc<Self>, runtime: R) {
         if let Ok(tokio) = tokio::runtime::Handle::try_current() {
             self.with(|state| state.limiter.set_threads(tokio.metrics().num_workers()));
@@ -199,9 +196,9 @@ impl Extension {
         self.zero.elapsed().into()
     }
 
-    /// Does something under the lock; `None` when the extension is out of service.
+    /// Runs an action with the lock; `None` when the extension is out of service.
     ///
-    /// A panic in here ends the extension and nothing else.
+    /// A panic in here ends only the extension.
     fn with<T>(&self, action: impl FnOnce(&mut State) -> T) -> Option<T> {
         if self.has_failed() {
             return None;
@@ -221,7 +218,7 @@ impl Extension {
         None
     }
 
-    /// Wakes every link that waits for its turn or for an answer, because neither will come.
+    /// Wakes all links that wait for a turn or an answer, because neither will come.
     fn wake_all(&self) {
         let mut state = match self.state.lock() {
             Ok(state) => state,
@@ -231,7 +228,7 @@ impl Extension {
         state.links.values().filter_map(Weak::upgrade).for_each(|handle| handle.waker.wake());
     }
 
-    /// Names a new link.
+    /// Adds a new link.
     pub(super) fn open_link(&self) -> Arc<LinkHandle> {
         let handle = |id| {
             let tasks = Mutex::new(Vec::new());
@@ -247,7 +244,7 @@ impl Extension {
         opened.unwrap_or_else(|| handle(LinkId(u64::MAX)))
     }
 
-    /// Has measurements' circuits go on to the hop of this identity; the first one stays.
+    /// Sends measurements' circuits to the hop with this identity; later calls have no effect.
     pub fn set_hop(&self, hop: HopIdentity) {
         let _ = self.hop.set(Arc::new(hop));
         let now = self.now();
@@ -257,13 +254,13 @@ impl Extension {
         });
     }
 
-    /// What the operator and the consensus want; `None` when the extension has failed.
+    /// The current policy of operator and consensus; `None` when the extension has failed.
     #[must_use]
     pub fn policy(&self) -> Option<Policy> {
         self.with(|state| state.policy.clone())
     }
 
-    /// Takes another policy; what goes on against it ends.
+    /// Sets the policy; a running measurement that it does not allow ends.
     pub fn set_policy(&self, policy: Policy) {
         let now = self.now();
         self.with(|state| {
@@ -279,15 +276,14 @@ impl Extension {
         self.hop.get().cloned()
     }
 
-    /// The far end of a link to the next hop that a measurement's circuit asks for by this address.
+    /// The far end of a link to the next hop that a measurement's circuit requests by this address.
     #[must_use]
     pub fn next_hop(&self, addr: SocketAddr) -> Option<NextHop> {
         let echoes = self.echoes.lock().ok()?.get(&addr)?.upgrade()?;
         Some(NextHop::new(self.hop()?, echoes))
     }
 
-    /// Begins to lead a measurement link's cells through the relay; `None` when they cannot get
-    /// there.
+    /// Starts sending a measurement link's cells through the relay; `None` if that is not possible.
     pub(super) fn lead_through(&self, link: LinkId, circuit: EchoCircuit) -> Option<Through> {
         let (hop, addr) = (self.hop()?, through::address(link));
         let echoes = Arc::new(Echoes::new(circuit.circ_id()));
@@ -295,12 +291,12 @@ impl Extension {
         Through::new(circuit, &hop, addr, echoes).ok()
     }
 
-    /// Notes that a link has come from this address; whether the granted measurement announced it.
+    /// Notes a link from this address; returns whether the granted measurement announced it.
     pub(super) fn use_exemption(&self, address: IpAddr) -> bool {
         self.with(|state| state.target.use_exemption(address)).unwrap_or(false)
     }
 
-    /// Notes that a link is gone.
+    /// Notes that a link has closed.
     pub(super) fn close_link(&self, link: LinkId) {
         let now = self.now();
         if let Ok(mut echoes) = self.echoes.lock() {
@@ -314,14 +310,14 @@ impl Extension {
         });
     }
 
-    /// Notes that a link is to be closed as soon as its peer has taken the last words. If the peer
-    /// does not, it gets [`LinkTask::Abandon`].
+    /// Notes that a link will close as soon as its peer has read the last cells. If the peer does
+    /// not, the link gets [`LinkTask::Abandon`].
     pub(super) fn on_closing(&self, link: LinkId) {
         let now = self.now();
         self.with(|state| state.closing.push_back((now, link)));
     }
 
-    /// Takes a MEASUREMENT cell of a link, which may have had circuits of its own.
+    /// Handles a MEASUREMENT cell of a link, which may have had circuits of its own.
     pub(super) fn handle_control(
         self: &Arc<Self>,
         link: LinkId,
@@ -357,7 +353,8 @@ impl Extension {
         }
     }
 
-    /// Writes grants to their file, and sends what waits for that. May wait for a disk.
+    /// Writes grants to their file, and sends the output that waits for that. May wait for the
+    /// disk.
     fn store(&self, path: &Path, mut grants: Vec<GrantRecord>) {
         loop {
             let stored = memory::store(path, &grants);
@@ -379,8 +376,8 @@ impl Extension {
         }
     }
 
-    /// Bytes that a link may move now, up to `wanted`. At 0 the task will be woken when it may move
-    /// some; otherwise [`moved`](Self::moved) must follow, also when nothing moves.
+    /// The bytes that a link may move now, at most `wanted`. At 0 the task will be woken when it
+    /// may move some; otherwise [`moved`](Self::moved) must follow, even if nothing moves.
     pub(super) fn claim(
         &self,
         link: LinkId,
@@ -402,7 +399,7 @@ impl Extension {
         allowed.min(wanted)
     }
 
-    /// Counts what has moved after a claim.
+    /// Counts the bytes that have moved after a claim.
     pub(super) fn moved(&self, link: LinkId, direction: Direction, traffic: Traffic, moved: usize) {
         let now = self.now();
         self.with(|state| {
@@ -417,8 +414,7 @@ impl Extension {
         });
     }
 
-    /// Notes that bytes which have moved as measurement traffic are out of the relay again, or will
-    /// not come out.
+    /// Notes that bytes of measurement traffic have left the relay, or never will.
     pub(super) fn came_out(&self, bytes: usize) {
         self.with(|state| {
             let share = state.target.background_allowance();
@@ -426,13 +422,13 @@ impl Extension {
         });
     }
 
-    /// Counts bytes of control cells that have been sent; these wait for nothing.
+    /// Counts sent bytes of control cells, which wait for nothing.
     pub(super) fn on_control_sent(&self, bytes: usize) {
         self.with(|state| state.limiter.sent_unasked(bytes as u64));
     }
 
-    /// Counts cells that a link of this measurer is about to echo. Returns whether it may: not when
-    /// the measurement is over, because they would not be counted.
+    /// Counts cells that a link of this measurer will echo. Returns whether it may: not after the
+    /// measurement has ended, because they would not be counted.
     pub(super) fn on_echoed(&self, measurer: MeasurerIndex, cells: Cells) -> bool {
         let now = self.now();
         let is_counted = self.with(|state| {
@@ -445,8 +441,8 @@ impl Extension {
 }
 
 impl State {
-    /// What is to be written to which file before anything is sent; where that is nothing, all is
-    /// sent.
+    /// The grants to write before anything is sent, with their file; if there are none, sends all
+    /// output.
     fn begin_storing(&mut self, now: MonoTime) -> Option<(PathBuf, Vec<GrantRecord>)> {
         if !self.is_storing
             && let Some(path) = &self.memory
@@ -468,7 +464,7 @@ impl State {
         }
     }
 
-    /// Passes the target's output to the links and to the log, unless a grant is being stored.
+    /// Passes the target's output to the links and the log, unless a grant is being stored.
     fn dispatch(&mut self, now: MonoTime) {
         if self.is_storing {
             return;
@@ -482,9 +478,9 @@ impl State {
         }
     }
 
-    /// Passes the target's output to the links and to the log.
+    /// Passes the target's output to the links and the log.
     fn send_all(&mut self, now: MonoTime) {
-        // An output can bring about no other, so this ends.
+        // An output causes no other output, so the loop ends.
         while let Some(output) = self.target.poll_output() {
             let (link, task) = match output {
                 Output::Send(link, cell) => (link, LinkTask::Send(cell)),
@@ -500,7 +496,7 @@ impl State {
         }
     }
 
-    /// Gives a link something to do.
+    /// Adds a task for a link.
     fn assign(&self, link: LinkId, task: LinkTask) {
         if let Some(handle) = self.links.get(&link).and_then(Weak::upgrade)
             && let Ok(mut tasks) = handle.tasks.lock()
@@ -510,7 +506,7 @@ impl State {
         }
     }
 
-    /// Gives up on links whose peers have not taken the last words in time.
+    /// Gives up links whose peers have not read the last cells in time.
     fn abandon(&mut self, now: MonoTime) {
         while let Some(&(_, link)) = self.closing.front().filter(|(at, _)| now.since(*at) >= LINGER)
         {
@@ -529,7 +525,7 @@ impl State {
     }
 }
 
-/// Tells the operator.
+/// Logs an event.
 fn tell(event: &TargetEvent, totals: Totals, now: MonoTime) {
     let uptime_secs = now.micros() / 1_000_000;
     match event {
@@ -571,12 +567,12 @@ mod tests {
     use super::*;
     use crate::options::TargetOptions;
 
-    /// No test waits as long, unless what it waits for never comes.
+    /// Longer than any wait of a test that succeeds.
     const LONG: Duration = Duration::from_secs(120);
-    /// What stands for a TLS session's exporter.
+    /// The exporter of the TLS session.
     const EXPORTER: Exporter = [7; 32];
 
-    /// What a coordinator asks for.
+    /// A coordinator's request.
     fn request(coordinator: &SigningKey) -> Box<Cell> {
         let id = Ed25519Id(coordinator.verifying_key().to_bytes());
         let params = MeasParams {
@@ -595,7 +591,7 @@ mod tests {
     fn a_disk_that_hangs_holds_up_the_grant_and_no_link() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("grants");
-        // Opening it to write waits for a reader.
+        // Opening it for writing waits for a reader.
         let pipe = dir.path().join("grants.tmp");
         assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
         let coordinator = SigningKey::from_bytes(&[1; 32]);
@@ -620,7 +616,7 @@ mod tests {
         assert!(asking.tasks.lock().unwrap().is_empty(), "nothing is granted yet");
         assert!(asking.awaits_answer.load(Ordering::Acquire), "its probe would be answered first");
 
-        // It can be written to now, but not synced, as a disk that has failed.
+        // Now it can be written to, but not synced, like a failed disk.
         let _reader = File::open(&pipe).unwrap();
         let begun = Instant::now();
         let tasks = loop {

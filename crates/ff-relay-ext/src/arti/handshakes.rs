@@ -1,18 +1,19 @@
-//! The links that are in their handshake: how many there may be, and which makes room for another.
+//! Limits the links that are in their handshake, and chooses which one to close when there are too
+//! many.
 //!
-//! A peer that opens a connection and says nothing keeps its place until the handshake's deadline.
-//! So a new connection never waits for a place: when there are too many, an old one is closed. If
-//! the new one's host has as many as a host may have, it is the oldest of that host. Else it is the
-//! oldest of the fullest host of the fullest network. Links that a granted measurement announced
-//! are never closed for others.
+//! A peer that opens a connection and sends nothing keeps its place until the handshake's time
+//! limit. So a new connection never waits for a place: when there are too many, an old one is
+//! closed. If the new one's host has as many as a host may have, it is the oldest of that host;
+//! otherwise it is the oldest of the fullest host of the fullest network. Links that a granted
+//! measurement announced are never closed for others.
 //!
-//! A host is an IPv4 address or an IPv6 /64; a network is an IPv4 /24 or an IPv6 /48. One customer
-//! often has all of a /48, and hosters give out addresses of one /24 by the dozen.
+//! A host is an IPv4 address or an IPv6 /64; a network is an IPv4 /24 or an IPv6 /48. A customer
+//! often has a whole /48, and hosters rent out dozens of addresses of one /24.
 //!
 //! Limit: an honest link that was not announced loses its place too, if its network is the fullest,
-//! or if all networks have as many and it has become the oldest. With one link of its own, that
-//! takes as many new connections from other networks as there are places, before its handshake is
-//! finished.
+//! or if all networks have equally many and it has become the oldest. If its network has only this
+//! link, that takes as many new connections from other networks as there are places, before its
+//! handshake ends.
 
 use std::cmp::Reverse;
 use std::collections::{HashMap, VecDeque};
@@ -22,62 +23,60 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-/// What handshakes are allowed.
+/// Limits of handshakes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct HandshakeLimits {
-    /// How many one host may have at once.
+    /// The largest number of one host.
     pub(super) per_host: usize,
-    /// How many there may be at once.
+    /// The largest number in total.
     pub(super) in_total: usize,
-    /// How long each may take, from the TCP connection to the finished link handshake.
+    /// Time limit from the TCP connection to the end of the link handshake.
     pub(super) time: Duration,
 }
 
 /// The links of one relay that are in their handshake.
 #[derive(Debug)]
 pub(super) struct Handshakes {
-    /// What is allowed.
     limits: HandshakeLimits,
     table: Mutex<Table>,
 }
 
-/// What the lock guards.
+/// The state that the lock protects.
 #[derive(Debug, Default)]
 struct Table {
-    /// The networks that have places to lose.
+    /// The networks with links that can be closed.
     networks: HashMap<IpAddr, Network>,
-    /// How many places these have.
+    /// The number of these links.
     taken: usize,
-    /// How many places announced links have.
+    /// The number of announced links.
     announced: usize,
     /// The number of the next place.
     next: u64,
 }
 
-/// A network that has places to lose.
+/// A network with links that can be closed.
 #[derive(Debug, Default)]
 struct Network {
-    /// The places of each host, the oldest first. No host has none.
+    /// The places of each host, the oldest first; each host has at least one.
     hosts: HashMap<IpAddr, VecDeque<Entry>>,
-    /// How many places these have.
+    /// The number of these places.
     taken: usize,
 }
 
-/// A place that is taken.
+/// An occupied place.
 #[derive(Debug)]
 struct Entry {
-    /// Its number; older ones have lower numbers.
+    /// Its number; older places have lower numbers.
     number: u64,
-    /// Dropped to tell the link that it is to make room.
+    /// Dropped to tell the link to close.
     _stay: oneshot::Sender<()>,
 }
 
-/// A link's place among the handshakes, free again when this is dropped.
+/// A link's place among the handshakes; free again when this is dropped.
 #[derive(Debug)]
 pub(super) struct Place {
-    /// Where it is.
     handshakes: Arc<Handshakes>,
-    /// How it can be lost; `None` if it was announced.
+    /// How it can be lost; `None` for an announced link.
     seat: Option<Seat>,
 }
 
@@ -86,7 +85,7 @@ pub(super) struct Place {
 struct Seat {
     host: IpAddr,
     number: u64,
-    /// Ends when the link is to make room.
+    /// Ends when the link must close.
     stay: oneshot::Receiver<()>,
 }
 
@@ -96,7 +95,7 @@ impl Handshakes {
         Arc::new(Self { limits, table: Mutex::default() })
     }
 
-    /// A place for a link from this address, for which another may have to make room.
+    /// A place for a link from this address; another link may be closed for it.
     pub(super) fn enter(self: &Arc<Self>, from: IpAddr) -> Place {
         let host = host_of(from);
         let mut table = self.lock();
@@ -113,11 +112,10 @@ impl Handshakes {
         Place { handshakes: Arc::clone(self), seat: Some(Seat { host, number, stay }) }
     }
 
-    /// A place for a link that a granted measurement announced; it never makes room for another.
+    /// A place for a link that a granted measurement announced; it is never closed for another.
     ///
     /// There are at most as many of these as the measurement has sockets, which the operator
-    /// limits. They count, but if they alone are as many as all may be, they still get their
-    /// places.
+    /// limits. They count towards the total, but get a place even if they alone reach it.
     pub(super) fn enter_announced(self: &Arc<Self>) -> Place {
         let mut table = self.lock();
         table.make_room(self.limits.in_total);
@@ -126,19 +124,19 @@ impl Handshakes {
         Place { handshakes: Arc::clone(self), seat: None }
     }
 
-    /// Has one link make room, as when there are too many; `false` if there is none that can.
+    /// Closes one link, as when there are too many; `false` if there is none that can be closed.
     pub(super) fn make_room(&self) -> bool {
         self.lock().remove_one()
     }
 
-    /// The table, also after a panic: it is complete at any time.
+    /// Locks the table, also after a panic: it is always consistent.
     fn lock(&self) -> MutexGuard<'_, Table> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Table {
-    /// How many places to lose a host has.
+    /// The number of a host's places that can be lost.
     fn of_host(&self, host: IpAddr) -> usize {
         let network = self.networks.get(&network_of(host));
         network.and_then(|network| network.hosts.get(&host)).map_or(0, VecDeque::len)
@@ -152,15 +150,15 @@ impl Table {
         self.taken += 1;
     }
 
-    /// Removes a place if all are taken.
+    /// Removes a place if all are occupied.
     fn make_room(&mut self, in_total: usize) {
         if self.taken + self.announced >= in_total {
             self.remove_one();
         }
     }
 
-    /// Removes the oldest place of the fullest host of the fullest network; of several that are as
-    /// full, of the one whose oldest place is the oldest.
+    /// Removes the oldest place of the fullest host of the fullest network; of equally full ones,
+    /// the one with the oldest place.
     fn remove_one(&mut self) -> bool {
         let fullest = self.networks.values().max_by_key(|network| network.rank());
         let host = fullest.and_then(Network::fullest_host);
@@ -175,7 +173,7 @@ impl Table {
         number.is_some_and(|number| self.remove(host, number))
     }
 
-    /// Removes a place, if it is still there.
+    /// Removes a place if it still exists.
     fn remove(&mut self, host: IpAddr, number: u64) -> bool {
         let network_id = network_of(host);
         let Some(network) = self.networks.get_mut(&network_id) else { return false };
@@ -197,12 +195,12 @@ impl Table {
 }
 
 impl Network {
-    /// The greater this is, the sooner the network loses a place.
+    /// The network with the greatest rank loses a place first.
     fn rank(&self) -> (usize, Reverse<Option<u64>>) {
         (self.taken, Reverse(self.hosts.values().filter_map(oldest).min()))
     }
 
-    /// The host that has the most places.
+    /// The host with the most places.
     fn fullest_host(&self) -> Option<IpAddr> {
         let rank = |places: &VecDeque<Entry>| (places.len(), Reverse(oldest(places)));
         let fullest = self.hosts.iter().max_by_key(|(_, places)| rank(places));
@@ -216,12 +214,12 @@ fn oldest(places: &VecDeque<Entry>) -> Option<u64> {
 }
 
 impl Place {
-    /// How long the handshake may take.
+    /// The time limit of the handshake.
     pub(super) fn time(&self) -> Duration {
         self.handshakes.limits.time
     }
 
-    /// Waits until the link is to make room for another.
+    /// Waits until the link must close.
     pub(super) async fn lost(&mut self) {
         match &mut self.seat {
             // Nothing is ever sent: the sender is dropped.
@@ -241,7 +239,7 @@ impl Drop for Place {
     }
 }
 
-/// What counts as one host.
+/// The address that stands for a host.
 fn host_of(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(v6) => prefix(v6, 64),
@@ -249,7 +247,7 @@ fn host_of(address: IpAddr) -> IpAddr {
     }
 }
 
-/// What counts as one network.
+/// The address that stands for a network.
 fn network_of(host: IpAddr) -> IpAddr {
     match host {
         IpAddr::V6(v6) => prefix(v6, 48),
@@ -257,7 +255,7 @@ fn network_of(host: IpAddr) -> IpAddr {
     }
 }
 
-/// The first address with the same first bits; not all may be asked for.
+/// The first address with the same prefix; `bits` must be from 1 to 128.
 fn prefix(address: Ipv6Addr, bits: u32) -> IpAddr {
     let others = 128 - bits;
     Ipv6Addr::from_bits(address.to_bits() >> others << others).into()
@@ -270,13 +268,13 @@ mod tests {
 
     use super::*;
 
-    /// Handshakes with room for 8, and 4 of a host.
+    /// Handshakes with room for 8 in total and 4 per host.
     fn handshakes() -> Arc<Handshakes> {
         let time = Duration::from_secs(10);
         Handshakes::new(HandshakeLimits { per_host: 4, in_total: 8, time })
     }
 
-    /// Whether each of these is to make room.
+    /// Whether each of these must close.
     fn lost(places: &mut [Place]) -> Vec<bool> {
         let is_lost = |place: &mut Place| match &mut place.seat {
             Some(seat) => seat.stay.try_recv() == Err(TryRecvError::Closed),
@@ -285,7 +283,7 @@ mod tests {
         places.iter_mut().map(is_lost).collect()
     }
 
-    /// How many places are taken, and how many of announced links.
+    /// The number of places, and of those for announced links.
     fn taken(handshakes: &Handshakes) -> (usize, usize) {
         let table = handshakes.lock();
         (table.taken, table.announced)
@@ -298,7 +296,7 @@ mod tests {
     #[test]
     fn a_host_that_has_all_of_its_places_loses_its_oldest() {
         let handshakes = handshakes();
-        // One host has a whole /64 of addresses.
+        // One host can use a whole /64.
         let mut many: Vec<_> =
             (0..6).map(|n| enter(&handshakes, &format!("2001:db8::{n}"))).collect();
         let mut other = [enter(&handshakes, "2001:db8:0:1::1")];
@@ -319,7 +317,8 @@ mod tests {
         assert_eq!((lost(&mut early), lost(&mut others)), (vec![false], vec![false; 6]));
         let mut late = [enter(&handshakes, "198.51.100.1")];
         assert_eq!((lost(&mut early), lost(&mut late)), (vec![true], vec![false]));
-        // The other network has two hosts with one link each, this one seven, then six, then five.
+        // The other network has two hosts with one link each; this one has seven, then six, then
+        // five.
         let mut later = [enter(&handshakes, "198.51.100.2"), enter(&handshakes, "203.0.113.1")];
         assert_eq!((lost(&mut late), lost(&mut later)), (vec![false], vec![false; 2]));
         assert_eq!(lost(&mut many), [true; 4]);
@@ -362,8 +361,8 @@ mod tests {
     }
 
     /// How many of a measurer's 512 links from one host have a place at the end, if 2,048 idle
-    /// links come before them, one after each of them, and 2,048 after them, from these hosts in
-    /// turn.
+    /// links from these hosts, in turn, come before them, one after each of them, and 2,048 after
+    /// them.
     fn left_of_burst(is_announced: bool, idle_hosts: &[IpAddr]) -> usize {
         let time = Duration::from_secs(10);
         let handshakes = Handshakes::new(HandshakeLimits { per_host: 768, in_total: 2048, time });

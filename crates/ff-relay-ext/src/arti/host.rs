@@ -1,4 +1,4 @@
-//! A [`Relay`] in a thread of its own, to be measured by the rest of the process.
+//! A [`Relay`] in its own thread, for measurements by the rest of the process.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -18,41 +18,40 @@ use super::keys::{KeyError, RelayKeys};
 use super::relay::{Relay, RelayConfig, RelayError};
 use crate::memory::MemoryError;
 
-/// How often the thread notes its CPU time.
+/// How often the thread records its CPU time.
 const CPU_PERIOD: Duration = Duration::from_millis(50);
 
 /// Why a [`RelayHost`] could not start.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum HostError {
-    /// It has no identity.
+    /// Its identity could not be made.
     #[error("Failed to make the relay's keys")]
     Keys(#[from] KeyError),
     /// Its extension could not be set up.
     #[error("Failed to set the extension up")]
     Extension(#[from] MemoryError),
-    /// It has no thread.
+    /// Its thread could not be started.
     #[error("Failed to start the relay's thread")]
     Thread(#[source] io::Error),
-    /// Its thread has no runtime.
+    /// Its runtime could not be made.
     #[error("Failed to start a runtime")]
     Runtime(#[source] io::Error),
-    /// The relay itself.
+    /// The relay failed to start.
     #[error("Failed to start the relay")]
     Relay(#[from] RelayError),
-    /// The thread has ended without a word, which is a bug.
+    /// The thread ended without an error, which is a bug.
     #[error("The relay's thread ended")]
     Ended,
 }
 
 /// A relay and its thread; both end when this is dropped.
 pub struct RelayHost {
-    /// Its OR port.
     addr: SocketAddr,
     keys: RelayKeys,
     /// CPU time of its thread, in microseconds.
     cpu_micros: Arc<AtomicU64>,
-    /// Ends it.
+    /// Dropped to end the thread.
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -70,10 +69,10 @@ impl RelayHost {
         Self::start_at(Ipv4Addr::LOCALHOST.into(), policy, limit, core)
     }
 
-    /// As [`start`](Self::start), at this address.
+    /// The same at this address.
     ///
     /// # Errors
-    /// As there.
+    /// Those of [`start`](Self::start).
     pub fn start_at(
         address: IpAddr,
         policy: Policy,
@@ -96,7 +95,7 @@ impl RelayHost {
         Ok(Self { addr, keys, cpu_micros, stop: Some(stop), thread: Some(thread) })
     }
 
-    /// Its OR port.
+    /// Its ORPort.
     #[must_use]
     pub fn addr(&self) -> SocketAddr {
         self.addr
@@ -108,7 +107,7 @@ impl RelayHost {
         &self.keys
     }
 
-    /// CPU time of its thread so far, 50 ms ago at most.
+    /// CPU time of its thread so far, at most 50 ms old.
     #[must_use]
     pub fn cpu_time(&self) -> Duration {
         Duration::from_micros(self.cpu_micros.load(Ordering::Relaxed))
@@ -119,7 +118,7 @@ impl Drop for RelayHost {
     fn drop(&mut self) {
         drop(self.stop.take());
         if let Some(thread) = self.thread.take() {
-            // A panic in it has been printed.
+            // The panic message has been printed already.
             let _ = thread.join();
         }
     }

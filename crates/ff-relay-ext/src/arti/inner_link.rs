@@ -1,4 +1,4 @@
-//! What links around a TLS connection pass on to it unchanged: its socket options, keys and
+//! Passes on what links do not change of their TLS connection: socket options, keys and
 //! certificates.
 
 /// Implements `StreamOps` and `CertifiedConn` of tor-rtcompat for a struct with the TLS connection

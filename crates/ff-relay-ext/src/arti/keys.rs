@@ -1,7 +1,7 @@
-//! A fresh relay identity, with every key and certificate a relay shows on its links.
+//! A new relay identity, with all keys and certificates that a relay sends on its links.
 //!
-//! [`RelayKeys`] lives in memory only: the relay that uses it is a new relay at each start. The
-//! chain is the one of tor-spec:
+//! [`RelayKeys`] is kept in memory only: the relay that uses it is a new relay at each start. The
+//! chain is that of tor-spec:
 //!
 //! ```text
 //!   RSA identity --+-> (type 2, X.509) itself
@@ -10,8 +10,8 @@
 //!                                              +-> (type 6) link authentication key
 //! ```
 //!
-//! Limit: nothing is rotated. The certificates last [`CERT_LIFETIME`], and a relay that runs
-//! longer is no longer believed by its peers.
+//! Limit: nothing is rotated. The certificates last [`CERT_LIFETIME`]; peers do not accept a relay
+//! that runs longer.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -34,9 +34,9 @@ use tor_relay_crypto::pk::{
 };
 use tor_relay_crypto::{gen_link_cert, gen_signing_cert, gen_tls_cert};
 
-/// How long the certificates of a [`RelayKeys`] are valid.
+/// The validity of the certificates of a [`RelayKeys`].
 ///
-/// Less than the 30 days, counted from yesterday's midnight, of the TLS certificate itself.
+/// Less than that of the TLS certificate itself: 30 days from yesterday's midnight.
 pub const CERT_LIFETIME: Duration = Duration::from_secs(28 * 24 * 60 * 60);
 
 /// The characters in the random part of a host name, tor's base 32.
@@ -63,21 +63,21 @@ pub enum KeyError {
 /// The identity of one relay and all keys below it.
 #[derive(Clone)]
 pub struct RelayKeys {
-    /// What the relay proves its identity with on links, including the TLS key.
+    /// The keys and certificates for link handshakes, including the TLS key.
     auth: Arc<RelayChannelAuthMaterial>,
     /// The Ed25519 identity.
     ed_identity: Ed25519Identity,
     rsa_identity: RsaIdentity,
-    /// What clients' circuit handshakes are answered with.
+    /// The keys for clients' circuit handshakes.
     ntor: RelayNtorKeys,
-    /// The keys that its descriptor is signed with.
+    /// The keys that sign its descriptor.
     signers: Arc<Signers>,
 }
 
-/// The keys that a relay's descriptor is signed with.
+/// The keys that sign a relay's descriptor.
 pub(super) struct Signers {
     pub(super) rsa: RelayIdentityRsaKeypair,
-    /// The key below the Ed25519 identity.
+    /// The signing key below the Ed25519 identity.
     pub(super) signing: RelaySigningKeypair,
     /// Its certificate by the Ed25519 identity.
     pub(super) signing_cert: EncodedEd25519Cert,
@@ -89,13 +89,13 @@ impl RelayKeys {
         Self::generate_by(&mut CautiousRng)
     }
 
-    /// Makes the relay identity that belongs to a seed, so that a relay under test is the same one
-    /// when it is started again. The seed gives away the keys.
+    /// Makes the relay identity of a seed, so that a relay under test is the same one when it is
+    /// restarted. The seed reveals the keys.
     pub fn from_seed(seed: [u8; 32]) -> Result<Self, KeyError> {
         Self::generate_by(&mut Seeded(StdRng::from_seed(seed)))
     }
 
-    /// Makes the identities with these random numbers.
+    /// Makes the identities from these random numbers.
     fn generate_by(rng: &mut impl KeygenRng) -> Result<Self, KeyError> {
         let rsa_identity = RelayIdentityRsaKeypair::generate(rng)?;
         let ed_identity = RelayIdentityKeypair::generate(rng)?;
@@ -118,7 +118,7 @@ impl RelayKeys {
         Arc::clone(&self.auth)
     }
 
-    /// The Ed25519 identity clients pin the relay by.
+    /// The Ed25519 identity that clients expect.
     pub fn ed_identity(&self) -> Ed25519Identity {
         self.ed_identity
     }
@@ -128,7 +128,7 @@ impl RelayKeys {
         self.rsa_identity
     }
 
-    /// The keys that its descriptor is signed with.
+    /// The keys that sign its descriptor.
     pub(super) fn signers(&self) -> &Signers {
         &self.signers
     }
@@ -139,7 +139,7 @@ impl RelayKeys {
     }
 }
 
-/// Random numbers that follow from a seed, for identities that must be the same again.
+/// Random numbers from a seed, for identities that can be made again.
 struct Seeded(StdRng);
 
 impl TryRng for Seeded {
@@ -195,7 +195,7 @@ fn certify(
     ))
 }
 
-/// A host name like those tor puts into its TLS handshakes: `www.`, 8 to 20 characters, `suffix`.
+/// A host name like those in tor's TLS handshakes: `www.`, 8 to 20 characters, `suffix`.
 pub(crate) fn random_hostname(suffix: &str) -> String {
     let mut rng = rand::rng();
     let length = rng.random_range(8..=20);

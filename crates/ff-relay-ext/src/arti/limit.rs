@@ -1,5 +1,4 @@
-//! Decides which links may move bytes next: the relay's rate limit and the share of clients, in
-//! turns.
+//! Decides which links may move bytes next, by the relay's rate limit and the share of clients.
 //!
 //! ```text
 //!                    ┌─ control cells, handshakes of new links ─ at once, up to a quarter of the
@@ -10,16 +9,16 @@
 //!                       control ─────────────┘  are theirs for a while
 //! ```
 //!
-//! A link that finds nothing left goes to the end of its line, and nobody passes it there. So one
-//! busy link cannot keep the others from their turn, and as many are woken as there are bytes for.
-//! Between the lines, each time there are bytes to give ([`Limiter::serve`]):
+//! A link that finds nothing left goes to the end of its line and is not overtaken there. So one
+//! busy link cannot keep the others from their turn, and only as many are woken as there are bytes
+//! for. Between the lines, each time there are bytes to give ([`Limiter::serve`]):
 //!
-//! 1. Background within its share goes first, if need be with tokens that are still to come.
-//! 2. Measurement and other background have the rest in equal parts; what one of them does not ask
-//!    for is the other's. Where a half is not worth a turn, they have the whole in turns. Before a
-//!    measurement has begun all background is "other".
+//! 1. Background within its share goes first, if needed with tokens of the near future.
+//! 2. Measurement and other background get the rest in equal parts; what one does not request goes
+//!   to the other. If a half is less than a turn, they get the whole alternately. Before a
+//!   measurement has begun, all background is "other".
 //!
-//! It has no clock, socket or lock. Host and target supply the time and the share ([`Allowance`]).
+//! It has no clock, socket or lock. Host and target provide the time and the share ([`Allowance`]).
 //!
 //! Decisions: doc/decisions.md, "Links take turns".
 
@@ -37,42 +36,44 @@ use crate::background::Allowance;
 /// The depth of the rate limit's buckets in time.
 const BURST: Duration = Duration::from_millis(100);
 /// How far clients may overdraw the rate limit, in time, while they are held to their share of a
-/// measurement. Within it they come first: measurement traffic waits until the debt is paid.
+/// measurement. Up to that they come first: measurement traffic waits until the debt is paid.
 const CLIENT_CREDIT: Duration = Duration::from_millis(50);
-/// The part of the rate that control traffic and handshakes may have in sum without waiting: one
+/// The part of the rate that control traffic and handshakes together may have without waiting: one
 /// byte in this number.
 const PROMPT_PART: u64 = 4;
-/// The least that prompt traffic may have at once: some handshakes.
+/// The least burst of traffic that need not wait, in bytes: some handshakes.
 const PROMPT_BURST_BYTES: u64 = 16 * 1024;
-/// A turn's bytes, if there are many links for few bytes: a record of tor's. Fewer are saved up.
+/// The bytes of a turn if there are many links for few bytes: one of tor's records. Fewer are saved
+/// up.
 const TURN_BYTES: u64 = 6 * CELL_LEN as u64;
-/// The most that one turn of a measurement link has: what it reads at once.
+/// The largest turn of a measurement link in bytes: what it reads at once.
 const MEASUREMENT_TURN_BYTES: u64 = 16 * 1024;
-/// How many such turns there are at once for each thread that runs the relay's tasks; what is
-/// inside the relay counts as well, and the next link is woken when it is out: clients' cells pass
-/// through several of Arti's tasks, and wait at each of them for the measurement's cells in front.
-/// With eight turns a relay whose one core was full left its clients 0.06 to 0.57 of their share,
-/// with two 0.71 to 0.94.
+/// The number of such turns at once for each thread that runs the relay's tasks. Bytes inside the
+/// relay count as well, and the next link is woken when they are out: clients' cells pass through
+/// several of Arti's tasks, and wait at each of them for earlier cells of the measurement. With
+/// eight turns a relay whose one core was full left its clients 0.06 to 0.57 of their share, with
+/// two 0.71 to 0.94.
 const MEASUREMENT_TURNS: u64 = 2;
-/// The most that one turn of others has; without a rate limit there is no other bound.
+/// The largest turn of other links in bytes; without a rate limit there is no other bound.
 const MAX_TURN_BYTES: u64 = 1 << 30;
-/// For how many ticks a link may leave its turn unused, in case the processor is what it waits for.
+/// The number of ticks for which a link may leave its turn unused, because it may wait for the
+/// processor.
 const TURN_TICKS: u64 = 3;
 
-/// What kind of traffic wants to move.
+/// The kind of traffic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Traffic {
-    /// Everything that is not measurement: clients and other relays.
+    /// All traffic except measurement: clients and other relays.
     Background,
-    /// The same on a link that is new: its handshake.
+    /// The same on a new link: its handshake.
     Fresh,
     /// Echo cells.
     Measurement,
-    /// Cells of the coordinator's link, and what comes on a link that measures no more.
+    /// Cells of the coordinator's link, and cells on a link whose measurement has ended.
     Control,
 }
 
-/// Which way.
+/// The direction of bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Direction {
     /// From the peer.
@@ -81,17 +82,17 @@ pub(super) enum Direction {
     Sent,
 }
 
-/// Both ways.
+/// Both directions.
 const DIRECTIONS: [Direction; 2] = [Direction::Received, Direction::Sent];
 
-/// Where links wait.
+/// A queue of links.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Line {
-    /// Background that wants to move this way.
+    /// Background in this direction.
     Background(Direction),
-    /// Measurement traffic: what is received of it will be sent.
+    /// Measurement traffic; what is received will also be sent.
     Measurement,
-    /// Control traffic that wants to move this way.
+    /// Control traffic in this direction.
     Control(Direction),
 }
 
@@ -105,7 +106,7 @@ impl Line {
         }
     }
 
-    /// The directions whose bytes it takes.
+    /// The directions whose bytes it uses.
     fn directions(self) -> &'static [Direction] {
         match self {
             Self::Measurement => &DIRECTIONS,
@@ -122,33 +123,33 @@ impl Line {
 /// The links of one line.
 #[derive(Debug, Default)]
 struct Waiting {
-    /// Every link that waits or has a turn.
+    /// All links that wait or have a turn.
     links: HashMap<LinkId, Place>,
-    /// Those that wait, in order; also some that are gone.
+    /// Links that wait, in order; also some that have left.
     order: VecDeque<LinkId>,
-    /// How many wait.
+    /// The number of links that wait.
     count: u64,
-    /// Those that got a turn, and in which tick; also some that have used it.
+    /// Links that got a turn, each with its tick; also some that have used it.
     turns: VecDeque<(u64, LinkId)>,
-    /// The bytes of all turns together.
+    /// The sum of all turns in bytes.
     given_bytes: u64,
 }
 
 /// A link's place in a line.
 #[derive(Debug)]
 enum Place {
-    /// It waits, and this wakes it.
+    /// The link waits; to be woken by this.
     Waits(Waker),
     Turn {
-        /// Bytes left.
+        /// Bytes left of the link's turn.
         bytes: u64,
-        /// Since this tick.
+        /// The tick in which the turn was given.
         tick: u64,
     },
 }
 
 impl Waiting {
-    /// Bytes left of the link's turn.
+    /// The bytes left of the link's turn.
     fn turn(&self, link: LinkId) -> Option<u64> {
         match self.links.get(&link) {
             Some(Place::Turn { bytes, .. }) => Some(*bytes),
@@ -156,7 +157,7 @@ impl Waiting {
         }
     }
 
-    /// Puts a link at the end, unless it waits already.
+    /// Adds a link at the end, unless it waits already.
     fn wait(&mut self, link: LinkId, waker: &Waker) {
         if let Some(Place::Waits(known)) = self.links.get_mut(&link) {
             known.clone_from(waker);
@@ -167,8 +168,8 @@ impl Waiting {
         self.count += 1;
     }
 
-    /// Gives `bytes` to the links in front, in equal turns, and wakes them; not more than `room`
-    /// now. A turn has `most` bytes at most.
+    /// Divides `bytes` among the first links in equal turns and wakes them; now at most `room`. A
+    /// turn has at most `most` bytes.
     fn give(&mut self, bytes: u64, room: u64, most: u64, tick: u64) {
         let each = (bytes / self.count.max(1)).clamp(TURN_BYTES, most).min(bytes);
         let mut left = bytes.min(room);
@@ -194,7 +195,7 @@ impl Waiting {
         self.given_bytes += bytes;
     }
 
-    /// Takes bytes from a link's turn; says whether that has ended it.
+    /// Takes bytes from a link's turn; returns whether the turn has ended.
     fn take(&mut self, link: LinkId, moved: u64) -> bool {
         let Some(Place::Turn { bytes, .. }) = self.links.get_mut(&link) else { return false };
         let taken = moved.min(*bytes);
@@ -208,7 +209,7 @@ impl Waiting {
         is_over
     }
 
-    /// Ends a link's turn, or its waiting; says whether bytes of a turn are left.
+    /// Ends a link's turn or its waiting; returns whether bytes of a turn are left.
     fn remove(&mut self, link: LinkId) -> bool {
         match self.links.remove(&link) {
             Some(Place::Turn { bytes, .. }) => {
@@ -224,8 +225,8 @@ impl Waiting {
         }
     }
 
-    /// Forgets the turn that was given last, if it was this link's: most end as soon as they are
-    /// given, and else would be remembered until the next tick.
+    /// Removes the last turn from the list if it was this link's: most turns end as soon as they
+    /// are given, and would otherwise be kept until the next tick.
     fn forget_last_turn(&mut self, link: LinkId) {
         if self.turns.back().is_some_and(|(_, last)| *last == link) {
             self.turns.pop_back();
@@ -242,7 +243,7 @@ impl Waiting {
         }
     }
 
-    /// Wakes and forgets everybody.
+    /// Wakes and removes all links.
     fn wake_all(&mut self) {
         for place in std::mem::take(self).links.into_values() {
             if let Place::Waits(waker) = place {
@@ -259,9 +260,9 @@ struct RateLimit {
     all: [TokenBucket; 2],
     /// For control traffic and handshakes.
     prompt: [TokenBucket; 2],
-    /// What clients may overdraw.
+    /// The number of bytes that clients may overdraw.
     client_credit_bytes: i64,
-    /// Fewer bytes are worth nobody's turn.
+    /// The least number of bytes for a turn.
     least_bytes: i64,
 }
 
@@ -275,30 +276,30 @@ impl RateLimit {
             all: [TokenBucket::new(rate, burst, now); 2],
             prompt: [TokenBucket::new(prompt, prompt_burst, now); 2],
             client_credit_bytes: signed(rate.bytes_in(CLIENT_CREDIT)),
-            // Two lines may have to part what is there.
+            // Two lines may have to share the burst.
             least_bytes: signed((burst / 2).clamp(1, TURN_BYTES)),
         }
     }
 }
 
-/// Says which link may move how many bytes.
+/// Decides which link may move how many bytes.
 #[derive(Debug, Default)]
 pub(super) struct Limiter {
-    /// The relay's own rate limit.
+    /// The relay's rate limit.
     rate: Option<RateLimit>,
     /// Background, received and sent.
     background: [Waiting; 2],
     measurement: Waiting,
     /// Control traffic, received and sent.
     control: [Waiting; 2],
-    /// Whether measurement traffic, and not other background, had what last was too little for
-    /// both.
+    /// Whether measurement traffic, and not other background, got the last bytes that were too few
+    /// for both.
     measurement_was_last: bool,
     /// How often [`tick`](Self::tick) was called.
     ticks: u64,
-    /// Threads that run the relay's tasks, beyond the first.
+    /// The number of threads that run the relay's tasks, without the first.
     more_threads: u64,
-    /// Bytes of measurement links that have been received and are not out of the relay again.
+    /// Bytes of measurement links that have been received and have not left the relay.
     inside_bytes: u64,
 }
 
@@ -308,18 +309,17 @@ impl Limiter {
         Self { rate: rate.map(|rate| RateLimit::new(rate, now)), ..Self::default() }
     }
 
-    /// Says how many threads run the relay's tasks; one, unless this is called.
+    /// Sets the number of threads that run the relay's tasks; the default is one.
     pub(super) fn set_threads(&mut self, threads: usize) {
         self.more_threads = threads.saturating_sub(1) as u64;
     }
 
-    /// Notes bytes of a measurement link that have been received, and are to pass through the
-    /// relay.
+    /// Notes received bytes of a measurement link that will pass through the relay.
     pub(super) fn goes_in(&mut self, bytes: u64) {
         self.inside_bytes += bytes;
     }
 
-    /// Notes that they are out again, or will not come out.
+    /// Notes that such bytes have left the relay, or never will.
     pub(super) fn came_out(&mut self, bytes: u64, share: Option<&Allowance>) {
         self.inside_bytes = self.inside_bytes.saturating_sub(bytes);
         if self.measurement.count > 0 {
@@ -327,15 +327,17 @@ impl Limiter {
         }
     }
 
-    /// What measurement links may still have in turns: bytes inside count as those of a turn.
+    /// The bytes that measurement links may still get in turns; bytes inside the relay count as
+    /// used.
     fn measurement_room(&self) -> u64 {
         let most = (self.more_threads + 1) * MEASUREMENT_TURNS * MEASUREMENT_TURN_BYTES;
         most.saturating_sub(self.measurement.given_bytes).saturating_sub(self.inside_bytes)
     }
 
-    /// Bytes that a link may move now, up to `wanted`. At 0 it waits, and `waker` will be woken.
+    /// The bytes that a link may move now, at most `wanted`. At 0 it waits, and `waker` will be
+    /// woken.
     ///
-    /// Otherwise [`moved`](Self::moved) must follow, also when nothing moves.
+    /// Otherwise [`moved`](Self::moved) must follow, even if nothing moves.
     pub(super) fn claim(
         &mut self,
         link: LinkId,
@@ -368,8 +370,8 @@ impl Limiter {
         0
     }
 
-    /// Takes what has moved after a claim. A link that moved nothing has to wait for its peer,
-    /// and what is left of its turn is for others.
+    /// Takes the tokens of bytes that have moved after a claim. A link that moved nothing has to
+    /// wait for its peer; the rest of its turn goes to others.
     pub(super) fn moved(
         &mut self,
         link: LinkId,
@@ -384,7 +386,7 @@ impl Limiter {
                 rate.all[direction as usize].take(bytes);
             }
             let prompt = &mut rate.prompt[direction as usize];
-            // Handshakes that had to wait as background leave no debt to control traffic.
+            // Handshakes that waited as background cause no debt of control traffic.
             let counts = traffic == Traffic::Control || prompt.available_bytes() > 0;
             if counts && is_prompt(traffic, share) {
                 prompt.take(bytes);
@@ -410,14 +412,14 @@ impl Limiter {
         of_share(share, direction).0.saturating_sub(given) < self.least_bytes()
     }
 
-    /// Takes bytes that have been sent without a claim.
+    /// Takes the tokens of bytes that were sent without a claim.
     pub(super) fn sent_unasked(&mut self, bytes: u64) {
         if let Some(rate) = &mut self.rate {
             rate.all[Direction::Sent as usize].take(bytes);
         }
     }
 
-    /// Forgets a link that is gone.
+    /// Removes a link that has closed.
     pub(super) fn close(&mut self, link: LinkId, share: Option<&Allowance>) {
         for line in self.lines() {
             line.remove(link);
@@ -425,7 +427,7 @@ impl Limiter {
         self.serve(share);
     }
 
-    /// Refills the limit and gives turns; to be called every few milliseconds.
+    /// Refills the limit and gives turns; must be called every few milliseconds.
     pub(super) fn tick(&mut self, now: MonoTime, share: Option<&Allowance>) {
         self.ticks += 1;
         if let Some(rate) = &mut self.rate {
@@ -438,14 +440,14 @@ impl Limiter {
         self.serve(share);
     }
 
-    /// Wakes and forgets everybody who waits.
+    /// Wakes and removes all waiting links.
     pub(super) fn wake_all(&mut self) {
         for line in self.lines() {
             line.wake_all();
         }
     }
 
-    /// Gives turns as long as there are bytes for them.
+    /// Gives turns from the available bytes.
     fn serve(&mut self, share: Option<&Allowance>) {
         let clients = DIRECTIONS.map(Line::Background);
         if share.is_some() {
@@ -464,8 +466,8 @@ impl Limiter {
         }
     }
 
-    /// What measurement traffic has of the rest in this tick: half, or what other background does
-    /// not ask for. Where half is worth nobody's turn, it has all of it in every other tick.
+    /// Measurement traffic's part of the rest in this tick: half, or more if other background does
+    /// not request its half. If half is less than a turn, it gets all in every other tick.
     fn next_part_of_measurement(&mut self, share: Option<&Allowance>) -> i64 {
         let least = self.least_bytes();
         let whole = DIRECTIONS.map(|direction| self.left(direction));
@@ -482,7 +484,7 @@ impl Limiter {
         if self.measurement_was_last { whole } else { 0 }
     }
 
-    /// Gives `bytes` bytes to a line, if the amount is worth a turn and a link waits.
+    /// Gives `bytes` bytes to a line, if that is enough for a turn and a link waits.
     fn give(&mut self, line: Line, bytes: i64) {
         let (least, ticks) = (self.least_bytes(), self.ticks);
         let room = self.measurement_room();
@@ -496,12 +498,12 @@ impl Limiter {
         }
     }
 
-    /// Fewer bytes are worth nobody's turn.
+    /// The least number of bytes for a turn.
     fn least_bytes(&self) -> i64 {
         self.rate.as_ref().map_or(TURN_BYTES as i64, |rate| rate.least_bytes)
     }
 
-    /// Bytes that may move at once this way.
+    /// The bytes that may move without waiting in this direction.
     fn prompt(&self, direction: Direction) -> i64 {
         let given = signed(self.control[direction as usize].given_bytes);
         self.rate.as_ref().map_or(i64::MAX, |rate| {
@@ -509,14 +511,14 @@ impl Limiter {
         })
     }
 
-    /// Bytes of the rate limit that are nobody's yet; below zero while a debt is being paid off.
+    /// The bytes of the rate limit that no turn has; negative while a debt is being paid.
     fn left(&self, direction: Direction) -> i64 {
         let Some(rate) = &self.rate else { return i64::MAX };
         let given = self.background[direction as usize].given_bytes + self.measurement.given_bytes;
         rate.all[direction as usize].available_bytes().saturating_sub(signed(given))
     }
 
-    /// Bytes that a line may have now.
+    /// The bytes that a line may have now.
     fn free(&self, line: Line, share: Option<&Allowance>) -> i64 {
         match (line, share) {
             (Line::Measurement, _) => {
@@ -534,7 +536,7 @@ impl Limiter {
         }
     }
 
-    /// Bytes that a line of background may have of its share.
+    /// The bytes that a background line may have of its share.
     fn free_in_share(&self, line: Line, share: Option<&Allowance>) -> i64 {
         let (Line::Background(direction), Some(share)) = (line, share) else { return 0 };
         let given = signed(self.background[direction as usize].given_bytes);
@@ -558,7 +560,7 @@ impl Limiter {
     }
 }
 
-/// Bytes that background may move this way, and those of them that are its share.
+/// The bytes that background may move in this direction, and its share of them.
 fn of_share(share: &Allowance, direction: Direction) -> (i64, i64) {
     let (bytes, reserved) = match direction {
         Direction::Received => (share.receive_bytes, share.receive_reserved_bytes),
@@ -567,8 +569,8 @@ fn of_share(share: &Allowance, direction: Direction) -> (i64, i64) {
     (signed(bytes), signed(reserved))
 }
 
-/// Whether this traffic takes of what may move at once. While a measurement runs, handshakes are
-/// background like any other: more of them must not cost clients their share.
+/// Whether this traffic uses the bytes that need not wait. While a measurement runs, handshakes are
+/// background: many of them must not reduce the share of clients.
 fn is_prompt(traffic: Traffic, share: Option<&Allowance>) -> bool {
     match traffic {
         Traffic::Control => true,
@@ -577,12 +579,12 @@ fn is_prompt(traffic: Traffic, share: Option<&Allowance>) -> bool {
     }
 }
 
-/// The same number, as far as it fits.
+/// The number as `i64`, at most its maximum.
 fn signed(bytes: u64) -> i64 {
     i64::try_from(bytes).unwrap_or(i64::MAX)
 }
 
-/// The same number, or nothing instead of a debt.
+/// The number, or 0 if it is negative.
 fn unsigned(bytes: i64) -> u64 {
     u64::try_from(bytes).unwrap_or(0)
 }

@@ -1,4 +1,4 @@
-//! One accepted link: takes the measurement cells out of it and leads them through the relay.
+//! One accepted link: takes the measurement cells out of it and sends them through the relay.
 //!
 //! ```text
 //!              ordinary link                                 measurement link
@@ -7,10 +7,10 @@
 //!   Extension ◀─ MEASUREMENT ─────┘               └─ write ◀──────────────────────────────────────── Echoes ◀────────┘
 //! ```
 //!
-//! tor-proto's reactor polls this stream and knows nothing of it. A link starts as an ordinary one.
-//! When its MEAS_CREATE is granted it becomes a measurement link: tor-proto then gets the cells of
-//! a circuit that this link has opened (`through.rs`), and no others; what it sends on the link is
-//! that circuit's.
+//! tor-proto's reactor polls this stream without knowing of the extension. A link starts as an
+//! ordinary one. When its MEAS_CREATE is granted it becomes a measurement link: tor-proto then gets
+//! only the cells of a circuit that this link has opened (`through.rs`), and all that it sends on
+//! the link belongs to that circuit.
 //!
 //! ```text
 //!             Open                      Over
@@ -23,8 +23,8 @@
 //!                                 end of the stream
 //! ```
 //!
-//! An ordinary link that is the coordinator's has no circuits but the probe's: what others carry
-//! would escape the share of clients.
+//! The coordinator's link has no circuits except the probe's: other circuits' traffic would escape
+//! the share of clients.
 
 use std::io;
 use std::pin::Pin;
@@ -51,14 +51,14 @@ use super::limit::{Direction, Traffic};
 use super::outbox::Outbox;
 use super::through::Through;
 
-/// Bytes read from TLS at once, and what a measurement link holds at most: 31 cells, that is one
-/// full record of tor's own peers four times over.
+/// Bytes read from TLS at once, and the most that a measurement link holds: 31 cells, a little more
+/// than four full records of tor.
 const BUFFER_LEN: usize = 31 * CELL_LEN;
-/// Batches echoed in one poll before other tasks get their turn: clients' cells pass through
-/// several tasks of Arti's, and at each of them wait for every measurement link once.
+/// The number of batches echoed in one poll before other tasks get their turn: clients' cells pass
+/// through several tasks of Arti, and wait at each of them for every measurement link once.
 const BATCHES_PER_POLL: usize = 2;
-/// Bytes in each direction for which a link is new: a handshake with certificates, and the first
-/// messages.
+/// The bytes in each direction for which a link counts as new: a handshake with certificates, and
+/// the first messages.
 const FRESH_BYTES: usize = 16 * 1024;
 /// tor-spec: CREATE.
 const CMD_CREATE: u8 = 1;
@@ -69,16 +69,16 @@ const CMD_RELAY_EARLY: u8 = 9;
 /// tor-spec: CREATE2.
 const CMD_CREATE2: u8 = 10;
 
-/// What becomes of the link's bytes; the module has a drawing.
+/// How the link's bytes are handled; the module's documentation has a drawing.
 #[derive(Debug)]
 enum Mode {
     /// tor-proto gets them.
     Ordinary,
-    /// They go through the relay, and back.
+    /// They go through the relay and back.
     Measuring(Box<Through>),
     /// They are dropped.
     Ending,
-    /// Pending bytes go out, then the link ends.
+    /// Pending bytes are sent, then the link ends.
     Closing,
 }
 
@@ -87,45 +87,44 @@ enum Mode {
 pub struct LinkStream<T> {
     /// The TLS connection.
     inner: T,
-    /// Shared with the relay's other links.
+    /// The state shared with the relay's other links.
     extension: Arc<Extension>,
-    /// What others reach this link by.
+    /// The part of this link that other tasks can reach.
     handle: Arc<LinkHandle>,
-    /// Binds signatures to this TLS session; `None` when TLS cannot tell.
+    /// Binds signatures to this TLS session; `None` if TLS does not provide it.
     exporter: Option<Zeroizing<Exporter>>,
-    /// What becomes of the bytes.
     mode: Mode,
-    /// Whether a MEASUREMENT cell has come, so that this may be the coordinator's link.
+    /// Whether a MEASUREMENT cell has arrived, so that this may be the coordinator's link.
     has_asked: bool,
     /// Whether tor-proto gets nothing until the last MEASUREMENT cell is answered.
     is_held: bool,
-    /// Whether the coordinator's probe has come.
+    /// Whether the coordinator's probe has arrived.
     is_probed: bool,
-    /// Whether tor-proto has been asked for circuits, other than by the probe.
+    /// Whether tor-proto has been asked for circuits other than the probe's.
     has_circuits: bool,
-    /// Bytes, received and sent, for which this still is a new link.
+    /// The bytes, received and sent, for which this link still counts as new.
     fresh: [usize; 2],
     /// Bytes from the peer that have not been passed on.
     buffer: Box<[u8]>,
-    /// Where they begin and end.
+    /// The range of these bytes in the buffer.
     filled: std::ops::Range<usize>,
-    /// How many of them, from the front, are cells that the relay is to forward.
+    /// The number of them, from the front, that are cells for the relay to forward.
     inward: usize,
-    /// Bytes that were read to go through the relay and are not out again.
+    /// Bytes that were read for the relay and have not left it.
     inside: usize,
-    /// Cells that have come out of the relay, to be sent.
+    /// Cells that have left the relay and must be sent.
     outward: Vec<u8>,
-    /// Bytes of them that have been sent.
+    /// The number of these bytes that have been sent.
     sent: usize,
-    /// Cell boundaries of what tor-proto was given.
+    /// Cell boundaries of the bytes that tor-proto was given.
     passed_in: Boundaries,
-    /// Cell boundaries of what tor-proto has sent.
+    /// Cell boundaries of the bytes that tor-proto has sent.
     passed_out: Boundaries,
     /// Control cells to send.
     outbox: Outbox,
-    /// Whether TLS holds bytes of ours that it has not given to the socket.
+    /// Whether TLS has bytes that it has not given to the socket.
     needs_flush: bool,
-    /// Whether the last bytes are not worth waiting for.
+    /// Whether to close without waiting for the last bytes.
     is_abandoned: bool,
 }
 
@@ -170,12 +169,12 @@ impl<T: CertifiedConn> LinkStream<T> {
 }
 
 impl<T: AsyncRead + AsyncWrite + Unpin> LinkStream<T> {
-    /// Whether the measurement that is granted or running was asked for here.
+    /// Whether the granted or running measurement was requested on this link.
     fn is_coordinators(&self) -> bool {
         self.has_asked && self.extension.part_of(self.handle.id) == LinkPart::Coordinator
     }
 
-    /// Which limits the link's own bytes are under.
+    /// The kind of traffic of the link's own bytes.
     fn traffic(&self, direction: Direction) -> Traffic {
         match self.mode {
             Mode::Measuring(_) => Traffic::Measurement,
@@ -186,16 +185,16 @@ impl<T: AsyncRead + AsyncWrite + Unpin> LinkStream<T> {
         }
     }
 
-    /// Notes what has moved after a claim.
+    /// Notes the bytes that have moved after a claim.
     fn on_moved(&mut self, direction: Direction, traffic: Traffic, bytes: usize) {
         let fresh = &mut self.fresh[direction as usize];
         *fresh = fresh.saturating_sub(bytes);
         self.extension.moved(self.handle.id, direction, traffic, bytes);
     }
 
-    /// Does what the extension wants of this link.
+    /// Carries out the extension's tasks for this link.
     fn take_tasks(&mut self) {
-        // In this order: once nothing holds the link, the answer is among its tasks.
+        // In this order: when the link is released, the answer is already among its tasks.
         self.is_held =
             self.handle.awaits_answer.load(Ordering::Acquire) && !self.extension.has_failed();
         if matches!(self.mode, Mode::Measuring(_)) && self.extension.has_failed() {
@@ -220,7 +219,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> LinkStream<T> {
         }
     }
 
-    /// Becomes a measurement link, which it can be once.
+    /// Makes it a measurement link, which is possible once.
     fn open(&mut self, circuit: EchoCircuit) {
         if !matches!(self.mode, Mode::Ordinary) {
             return self.begin_closing();
@@ -236,7 +235,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> LinkStream<T> {
         }
     }
 
-    /// Has the link close as soon as the last words are out.
+    /// Makes the link close as soon as the last cells are sent.
     fn begin_closing(&mut self) {
         if !matches!(self.mode, Mode::Closing) {
             self.drop_echoes();
@@ -245,8 +244,8 @@ impl<T: AsyncRead + AsyncWrite + Unpin> LinkStream<T> {
         }
     }
 
-    /// Drops the echoes that are not sent, but for the rest of one that is half sent, and those
-    /// that are to go in.
+    /// Drops the echoes that have not been sent, except the rest of one that is partly sent, and
+    /// the cells for the relay.
     fn drop_echoes(&mut self) {
         self.outward.truncate(self.sent.next_multiple_of(CELL_LEN));
         self.filled.start += self.inward;
@@ -254,7 +253,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> LinkStream<T> {
         self.all_out();
     }
 
-    /// Notes that what was read to go through the relay is out again, or will not come out.
+    /// Notes that the bytes read for the relay have left it, or never will.
     fn all_out(&mut self) {
         match std::mem::take(&mut self.inside) {
             0 => {}
@@ -262,19 +261,19 @@ impl<T: AsyncRead + AsyncWrite + Unpin> LinkStream<T> {
         }
     }
 
-    /// Queues a control cell. A peer that does not read its answers loses the link.
+    /// Queues a control cell. If the peer does not read its answers, the link is closed.
     fn queue_control(&mut self, cell: &Cell) {
         if !self.outbox.push(cell) {
             self.begin_closing();
         }
     }
 
-    /// Whether a control cell may go out now: none of another cell is half sent.
+    /// Whether a control cell may be sent now: no other cell is partly sent.
     fn at_cell_boundary(&self) -> bool {
         self.passed_out.at_boundary() && self.sent.is_multiple_of(CELL_LEN)
     }
 
-    /// Sends the pending control cells, as far as TLS takes them.
+    /// Sends the pending control cells, as far as TLS accepts them.
     fn poll_control(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while !self.outbox.unwritten().is_empty() {
             let unwritten = self.outbox.unwritten();
@@ -286,7 +285,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> LinkStream<T> {
         self.poll_flush_ours(cx)
     }
 
-    /// Makes TLS give our bytes to the socket.
+    /// Makes TLS give its bytes to the socket.
     fn poll_flush_ours(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if self.needs_flush {
             ready!(Pin::new(&mut self.inner).poll_flush(cx))?;
@@ -295,9 +294,9 @@ impl<T: AsyncRead + AsyncWrite + Unpin> LinkStream<T> {
         Poll::Ready(Ok(()))
     }
 
-    /// Reads from TLS after what is filled. A measurement link reads all that is available, because
-    /// each piece wakes every task on its way through the relay. Returns 0 at the end of the
-    /// stream.
+    /// Reads from TLS into the rest of the buffer. A measurement link reads all available bytes,
+    /// because each piece wakes every task on its way through the relay. Returns 0 at the end of
+    /// the stream.
     fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         if self.filled.start > 0 {
             self.buffer.copy_within(self.filled.clone(), 0);
@@ -329,9 +328,9 @@ impl<T: AsyncRead + AsyncWrite + Unpin> LinkStream<T> {
         result
     }
 
-    /// Passes bytes of ordinary cells on to tor-proto, and takes measurement cells out.
+    /// Passes bytes of ordinary cells to tor-proto, and takes measurement cells out.
     ///
-    /// Returns 0 when more bytes are needed first.
+    /// Returns 0 if more bytes are needed first.
     fn pass_on(&mut self, out: &mut [u8]) -> io::Result<usize> {
         let mut passed = 0;
         while passed < out.len() && matches!(self.mode, Mode::Ordinary) && !self.is_held {
@@ -363,7 +362,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> LinkStream<T> {
         Ok(passed)
     }
 
-    /// Notes an ordinary cell that tor-proto is to get; one that has no place here is an error.
+    /// Notes an ordinary cell for tor-proto; fails if it is not allowed on this link.
     fn admit(&mut self, command: u8) -> io::Result<()> {
         let is_create = matches!(command, CMD_CREATE | CMD_CREATE_FAST | CMD_CREATE2);
         if !is_create && !matches!(command, CMD_RELAY | CMD_RELAY_EARLY) {
@@ -378,7 +377,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> LinkStream<T> {
         if is_probe { Ok(()) } else { Err(no_place()) }
     }
 
-    /// Hands the MEASUREMENT cell at the front to the extension; `false` when it is not all there.
+    /// Gives the MEASUREMENT cell at the front to the extension; `false` if it is not complete.
     fn take_control_cell(&mut self) -> bool {
         let Some(cell) = peek_cell(&self.buffer[self.filled.clone()]) else { return false };
         match &self.exporter {
@@ -394,9 +393,9 @@ impl<T: AsyncRead + AsyncWrite + Unpin> LinkStream<T> {
         true
     }
 
-    /// Measures: sends what has come out of the relay, gives it what there is, then reads more.
-    /// Nothing is read before all is out: the turns of measurement links bound what is inside,
-    /// where clients' cells have to pass.
+    /// Measures: sends cells that have left the relay, passes available cells to it, then reads
+    /// more. Nothing is read before all cells are out: the turns of measurement links limit the
+    /// bytes inside, through which clients' cells have to pass.
     ///
     /// Returns 0 bytes once the link has stopped measuring.
     fn poll_measuring(&mut self, cx: &mut Context<'_>, out: &mut [u8]) -> Poll<io::Result<usize>> {
@@ -427,14 +426,14 @@ impl<T: AsyncRead + AsyncWrite + Unpin> LinkStream<T> {
         Poll::Pending
     }
 
-    /// Sends what has come out of the relay.
+    /// Sends the cells that have left the relay.
     fn poll_send_echoes(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         loop {
             while self.sent < self.outward.len() {
                 let echoes = &self.outward[self.sent..];
                 let result = Pin::new(&mut self.inner).poll_write(cx, echoes);
                 if result.is_pending() {
-                    // Until the peer reads, others may have this link's turn.
+                    // Until the peer reads, other links may have this one's turn.
                     self.all_out();
                     self.on_moved(Direction::Received, self.traffic(Direction::Received), 0);
                 }
@@ -449,7 +448,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> LinkStream<T> {
         }
     }
 
-    /// Takes the cells that have come out of the relay; `false` when there are none.
+    /// Takes the cells that have left the relay; `false` if there are none.
     fn take_echoes(&mut self, cx: &Context<'_>) -> bool {
         let Mode::Measuring(through) = &mut self.mode else { return false };
         through.echoes.link.register(cx.waker());
@@ -466,13 +465,13 @@ impl<T: AsyncRead + AsyncWrite + Unpin> LinkStream<T> {
         let measurer = through.circuit().measurer();
         let is_counted = self.extension.on_echoed(measurer, Cells(cells as u64));
         if !is_counted {
-            // The measurement has ended meanwhile, as this link's task is about to be told.
+            // The measurement has ended meanwhile; this link's task will be told.
             self.outward.clear();
         }
         is_counted
     }
 
-    /// Takes what tor-proto sends on a measurement link: the cells of its circuit through the
+    /// Takes the bytes that tor-proto sends on a measurement link: cells of its circuit through the
     /// relay.
     fn on_relay(&mut self, bytes: &[u8]) {
         let Mode::Measuring(through) = &mut self.mode else { return };
@@ -480,11 +479,11 @@ impl<T: AsyncRead + AsyncWrite + Unpin> LinkStream<T> {
             warn!("FlashFlow: a measurement's circuit through the relay: {error}");
             self.begin_closing();
         }
-        // There may be something to read now.
+        // There may be cells to take now.
         self.handle.waker.wake();
     }
 
-    /// Gives tor-proto bytes of the cells that it is to forward.
+    /// Gives tor-proto bytes of the cells to forward.
     fn pass_inward(&mut self, out: &mut [u8]) -> usize {
         let len = self.inward.min(out.len());
         let from = self.filled.start;
@@ -494,7 +493,8 @@ impl<T: AsyncRead + AsyncWrite + Unpin> LinkStream<T> {
         len
     }
 
-    /// Makes the whole cells in the buffer cells that the relay forwards, once the circuit is open.
+    /// Turns the whole cells in the buffer into cells that the relay forwards, once the circuit is
+    /// open.
     fn prepare(&mut self) -> io::Result<()> {
         while self.take_other_cell()? {}
         let Mode::Measuring(through) = &mut self.mode else { return Ok(()) };
@@ -518,17 +518,17 @@ impl<T: AsyncRead + AsyncWrite + Unpin> LinkStream<T> {
         Ok(())
     }
 
-    /// Takes a cell that is not an echo off the front of a measurement link's buffer.
+    /// Takes a cell that is not an echo from the front of a measurement link's buffer.
     fn take_other_cell(&mut self) -> io::Result<bool> {
         let bytes = &self.buffer[self.filled.clone()];
         match bytes.get(4) {
             None | Some(&CMD_MEAS_ECHO) => Ok(false),
             Some(&(CMD_PADDING | CMD_VPADDING)) => {
                 let cell_len = peek_cell(bytes).map(|cell| cell.wire_len);
-                // It is nobody's traffic but the measurer's, which must not spend what is clients'.
+                // It is the measurer's traffic, which must not use the share of clients.
                 self.filled.start += cell_len.unwrap_or(0);
-                // A peer never pads with more than the buffer holds, and such a cell would never be
-                // whole.
+                // No valid peer pads with more than the buffer holds, and such a cell would never
+                // be complete.
                 let fits = cell_len.is_some() || bytes.len() < BUFFER_LEN;
                 if fits { Ok(cell_len.is_some()) } else { Err(no_place()) }
             }
@@ -537,9 +537,9 @@ impl<T: AsyncRead + AsyncWrite + Unpin> LinkStream<T> {
         }
     }
 
-    /// Reads what comes on a link whose measurement is over, and drops it.
+    /// Reads and drops the bytes of a link whose measurement has ended.
     ///
-    /// Only errors end it, otherwise it is `Pending`, also when the link is closing.
+    /// Returns only errors, otherwise it is `Pending`, also while the link is closing.
     fn poll_drop(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
         for _ in 0..BATCHES_PER_POLL {
             if let Err(error) = ready!(self.poll_send_echoes(cx)) {
@@ -560,7 +560,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> LinkStream<T> {
         Poll::Pending
     }
 
-    /// Drops the whole cells in the buffer, but hands MEASUREMENT cells on.
+    /// Drops the whole cells in the buffer, but passes on MEASUREMENT cells.
     fn drop_cells(&mut self) -> io::Result<()> {
         while matches!(self.mode, Mode::Ending) {
             let bytes = &self.buffer[self.filled.clone()];
@@ -601,7 +601,7 @@ fn bytes_moved(result: &Poll<io::Result<usize>>) -> usize {
     }
 }
 
-/// The error for a cell that has no place on its link.
+/// The error of a cell that is not allowed on its link.
 fn no_place() -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, "a cell that has no place on its link")
 }
@@ -622,7 +622,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> AsyncRead for LinkStream<T> {
             if this.at_cell_boundary() {
                 let _ = this.poll_control(cx)?;
             }
-            // Nothing of ours may get into a control cell that is half sent.
+            // Nothing may be written into a partly sent control cell.
             if this.outbox.is_mid_cell() && !matches!(this.mode, Mode::Ordinary) {
                 return if this.is_abandoned { Poll::Ready(Ok(0)) } else { Poll::Pending };
             }
@@ -630,8 +630,8 @@ impl<T: AsyncRead + AsyncWrite + Unpin> AsyncRead for LinkStream<T> {
             let moved = match this.mode {
                 Mode::Closing => {
                     if !this.is_abandoned {
-                        // The rest of a cell that is half sent, then the last words, unless they
-                        // would get into a cell of tor-proto's.
+                        // First the rest of a partly sent cell, then the last cells, unless they
+                        // would be written into a cell of tor-proto's.
                         ready!(this.poll_send_echoes(cx))?;
                         if this.at_cell_boundary() {
                             ready!(this.poll_control(cx))?;
@@ -684,14 +684,14 @@ impl<T: AsyncRead + AsyncWrite + Unpin> AsyncWrite for LinkStream<T> {
         let bytes = if matches!(this.mode, Mode::Ordinary) {
             bytes
         } else {
-            // The rest of a cell that is half sent, and nothing after it.
+            // Only the rest of a partly sent cell.
             &bytes[..this.passed_out.clone().advance(bytes)]
         };
         let traffic = this.traffic(Direction::Sent);
         let (link, wanted) = (this.handle.id, bytes.len());
         let allowed = this.extension.claim(link, Direction::Sent, traffic, wanted, cx);
         if allowed == 0 {
-            // What TLS has taken has had its turn, and waits for the socket only.
+            // Bytes that TLS has accepted have had their turn, and wait only for the socket.
             let _ = Pin::new(&mut this.inner).poll_flush(cx)?;
             return Poll::Pending;
         }
@@ -708,8 +708,8 @@ impl<T: AsyncRead + AsyncWrite + Unpin> AsyncWrite for LinkStream<T> {
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         if !matches!(this.mode, Mode::Ordinary) && this.passed_out.at_boundary() {
-            // Nothing of tor-proto's is on its way. Were it to wait here for a peer that does not
-            // read, it would not come to read from this link, and the link could not be closed.
+            // No bytes of tor-proto's are in flight. If it waited here for a peer that does not
+            // read, it would not read from this link either, and the link could not be closed.
             return Poll::Ready(Ok(()));
         }
         if this.at_cell_boundary() {

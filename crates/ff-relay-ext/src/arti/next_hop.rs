@@ -1,15 +1,14 @@
-//! The hop after a measured relay, in the relay's own process: where echoed cells come out of it
-//! again.
+//! The hop after a measured relay, in the relay's own process, where echoed cells leave the relay.
 //!
 //! ```text
 //!              LinkStream                    tor-proto                             NextHop
 //!   measurer ─▶ decrypts ─▶ RELAY cell ─▶ channel ─▶ circuit ─▶ another channel ─▶ Echoes ─▶ LinkStream ─▶ measurer
 //! ```
 //!
-//! To tor-proto a [`NextHop`] is the TLS connection of a link that the relay has opened to another
-//! one. It answers the link's handshake, and the CREATE2 that comes of the circuit's EXTEND2; RELAY
-//! cells it hands over to the link from which they came. So an echoed cell takes the way of a
-//! forwarded one, from one link's TLS to another's: what the relay echoes is what it can forward.
+//! For tor-proto a [`NextHop`] is the TLS connection of a link that the relay has opened to another
+//! one. It answers the link's handshake, and the CREATE2 that follows from the circuit's EXTEND2;
+//! it passes RELAY cells to the link from which they came. So an echoed cell takes the path of a
+//! forwarded one, from one link's TLS to another's: the relay's echo rate is its forwarding rate.
 //!
 //! Decisions: doc/decisions.md, "In an Arti relay an echoed cell goes the way of a forwarded cell".
 
@@ -41,31 +40,31 @@ use tor_rtcompat::StreamOps;
 
 use super::keys::{CERT_LIFETIME, KeyError};
 
-/// Bytes of cells that wait for their link before the relay gets no more off: what one link's
-/// socket takes at once.
+/// The largest number of bytes of cells that wait for their link before the relay has to wait: what
+/// one link's socket accepts at once.
 const MAX_WAITING: usize = 64 * CELL_LEN;
-/// The link protocol that is spoken here.
+/// The link protocol used here.
 const LINK_PROTOCOL: u16 = 5;
 
-/// The identity of all next hops in this process. It is not known outside.
+/// The identity of all next hops in this process. It is not published.
 #[derive(Clone)]
 pub struct HopIdentity {
     /// The CERTS cell.
     certs: Vec<u8>,
-    /// What stands for the certificate of TLS, which there is none of.
+    /// Replaces the TLS certificate, because there is no TLS.
     tls_cert: [u8; 32],
     /// The Ed25519 identity.
     ed_identity: Ed25519Identity,
     rsa_identity: RsaIdentity,
-    /// When the certificates were made, at which they are always checked.
+    /// When the certificates were made; they are always checked as of this time.
     made: SystemTime,
 }
 
 impl HopIdentity {
-    /// Makes a new one; takes some tenths of a second, for the RSA keys.
+    /// Makes a new identity; takes some tenths of a second, for the RSA keys.
     ///
     /// # Errors
-    /// [`KeyError`], which depends on nothing outside of this program.
+    /// [`KeyError`], which depends only on this program.
     pub fn generate() -> Result<Self, KeyError> {
         let rng = &mut CautiousRng;
         let made = SystemTime::now();
@@ -112,7 +111,7 @@ impl HopIdentity {
         self.rsa_identity
     }
 
-    /// What stands for the certificate of TLS.
+    /// Replaces the TLS certificate.
     pub(super) fn tls_cert(&self) -> &[u8] {
         &self.tls_cert
     }
@@ -122,24 +121,24 @@ impl HopIdentity {
         self.made
     }
 
-    /// The identity that a channel to it is checked against.
+    /// The identity that a channel to it must have.
     pub(super) fn target(&self) -> OwnedChanTarget {
         let mut target = OwnedChanTargetBuilder::default();
         target.ed_identity(self.ed_identity).rsa_identity(self.rsa_identity);
         target.build().unwrap_or_else(|_| unreachable!("it has all that a target needs"))
     }
 
-    /// All that a next hop has to say in the link's handshake.
+    /// All cells of a next hop in the link's handshake.
     fn greeting(&self) -> Result<Vec<u8>, DecodeError> {
         let [high, low] = LINK_PROTOCOL.to_be_bytes();
         let mut cells = vec![0, 0, CMD_VERSIONS, 0, 2, high, low];
         cells.extend_from_slice(&self.certs);
-        // A challenge, and no way to answer it.
+        // A challenge without methods to answer it.
         let challenge = [&rand::random::<[u8; 32]>()[..], &[0, 0]].concat();
         cells.extend(variable_cell(CMD_AUTH_CHALLENGE, &challenge)?);
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let now = u32::try_from(now.as_secs()).unwrap_or(u32::MAX);
-        // The time, the other's address, and one of ours.
+        // The time, the other end's address, and one of our own.
         let netinfo = [&now.to_be_bytes()[..], &[4, 4, 0, 0, 0, 0, 1, 4, 4, 0, 0, 0, 0]].concat();
         cells.extend(fixed_cell(0, CMD_NETINFO, &netinfo)?);
         Ok(cells)
@@ -158,8 +157,7 @@ fn sha256(bytes: &[u8]) -> [u8; 32] {
     sha2::Sha256::digest(bytes).into()
 }
 
-/// The cells of one measurement link that have come out of the relay, on their way back to the
-/// link.
+/// The cells of one measurement link that have left the relay, on their way back to the link.
 #[derive(Debug)]
 pub(super) struct Echoes {
     /// The measurement circuit's id on the link.
@@ -167,49 +165,50 @@ pub(super) struct Echoes {
     state: Mutex<Waiting>,
     /// Wakes the link's task.
     pub(super) link: AtomicWaker,
-    /// Wakes the next hop's.
+    /// Wakes the next hop's task.
     hop: AtomicWaker,
 }
 
-/// What the lock of [`Echoes`] guards.
+/// The state that the lock of [`Echoes`] protects.
 #[derive(Debug, Default)]
 struct Waiting {
     /// Whole MEAS_ECHO cells, one after the other.
     cells: Vec<u8>,
-    /// Bytes of cells that have gone in and were not taken. The link is woken when all of them are
-    /// out: sending them back in pieces cost a seventh more than forwarding them.
+    /// Bytes of cells that have entered the relay and were not taken back. The link is woken when
+    /// all of them are out: sending them back in pieces took a seventh more CPU time than
+    /// forwarding them.
     inside: usize,
-    /// Whether either end has gone.
+    /// Whether either end has closed.
     is_over: bool,
 }
 
 impl Waiting {
-    /// Whether all that went in is out.
+    /// Whether all bytes that entered the relay have left it.
     fn is_whole(&self) -> bool {
         self.cells.len() >= self.inside
     }
 }
 
 impl Echoes {
-    /// Nothing yet, for the measurement circuit of this id.
+    /// Without cells, for the measurement circuit with this id.
     pub(super) fn new(circ_id: u32) -> Self {
         Self { circ_id, state: Mutex::default(), link: AtomicWaker::new(), hop: AtomicWaker::new() }
     }
 
-    /// Does something with what waits; `None` when it is over.
+    /// Runs an action on the waiting cells; `None` when it is over.
     fn with<T>(&self, action: impl FnOnce(&mut Waiting) -> T) -> Option<T> {
         // After a panic with the lock held the cells may be incomplete.
         let mut waiting = self.state.lock().ok()?;
         if waiting.is_over { None } else { Some(action(&mut waiting)) }
     }
 
-    /// Notes bytes of cells that go in.
+    /// Notes bytes of cells that enter the relay.
     pub(super) fn go_in(&self, bytes: usize) {
         let _ = self.with(|waiting| waiting.inside += bytes);
     }
 
-    /// Moves all that waits into `into`, which must be empty, once all that went in is out. `false`
-    /// when no more will come.
+    /// Moves all waiting cells into `into`, which must be empty, once all that entered are out.
+    /// `false` when no more will come.
     pub(super) fn take(&self, into: &mut Vec<u8>) -> bool {
         let taken = self.with(|waiting| {
             if waiting.is_whole() {
@@ -223,7 +222,7 @@ impl Echoes {
         taken.is_some()
     }
 
-    /// Has no more cells come out; both ends are told.
+    /// Ends it; both ends are woken.
     pub(super) fn end(&self) {
         if let Ok(mut waiting) = self.state.lock() {
             *waiting = Waiting { is_over: true, ..Waiting::default() };
@@ -233,22 +232,22 @@ impl Echoes {
     }
 }
 
-/// What tor-proto takes for the TLS connection to the next relay; the module has a drawing.
+/// The TLS connection to the next relay, as tor-proto sees it; the module has a drawing.
 pub struct NextHop {
-    /// Where the cells go.
+    /// The receiver of the cells.
     echoes: Arc<Echoes>,
     /// The identity of its link.
     identity: Arc<HopIdentity>,
-    /// Follows VERSIONS, which alone has a short circuit id.
+    /// Reads VERSIONS, the only cell with a short circuit id.
     versions: Boundaries,
     is_greeted: bool,
-    /// The cells after it.
+    /// Joins the cells after it.
     cells: CellAssembler,
-    /// The bytes to send, and how many of them have been sent.
+    /// The bytes to send.
     says: Vec<u8>,
-    /// Bytes of it that have been read.
+    /// The number of these bytes that have been read.
     said: usize,
-    /// Whether the relay waits for what is to be said.
+    /// Wakes the relay when there is something to read.
     reader: AtomicWaker,
 }
 
@@ -267,7 +266,7 @@ impl NextHop {
         }
     }
 
-    /// Takes what the relay sends.
+    /// Takes bytes that the relay sends.
     fn take(&mut self, mut bytes: &[u8]) -> Result<(), DecodeError> {
         while !self.is_greeted && !bytes.is_empty() {
             bytes = &bytes[self.versions.advance(bytes)..];
@@ -301,7 +300,7 @@ impl NextHop {
     }
 }
 
-/// Takes one cell after VERSIONS.
+/// Handles one cell after VERSIONS.
 fn take_cell(
     cell: CellRef<'_>,
     circ_id: u32,
@@ -346,7 +345,7 @@ impl AsyncRead for NextHop {
         }
         (this.says, this.said) = (Vec::new(), 0);
         this.echoes.hop.register(cx.waker());
-        // The end of the measurement ends the link, and with it the circuit.
+        // The end of the measurement closes the link, and with it the circuit.
         if this.echoes.with(|_| ()).is_none() { Poll::Ready(Ok(0)) } else { Poll::Pending }
     }
 }

@@ -1,8 +1,8 @@
-//! A link that the relay has opened itself, to another relay.
+//! A link that the relay has opened to another relay.
 //!
-//! What passes there is clients' traffic as on accepted links, and has the same limits and the same
-//! count: a client's cell that goes on to another relay is received on an accepted link and sent on
-//! this one. Nobody can measure by it: its cells are not looked at.
+//! Its traffic is clients' traffic as on accepted links, with the same limits and counts: a
+//! client's cell that goes to another relay is received on an accepted link and sent on this one.
+//! It cannot be used for measuring: its cells are not examined.
 
 use std::io;
 use std::pin::Pin;
@@ -20,12 +20,12 @@ use super::limit::{Direction, Traffic};
 pub struct OpenedLink<T> {
     /// The TLS connection.
     inner: T,
-    /// The extension, and what the link is there; without one nothing counts.
+    /// The extension, and the link's handle in it; without one, nothing is counted.
     counted: Option<(Arc<Extension>, Arc<LinkHandle>)>,
 }
 
 impl<T> OpenedLink<T> {
-    /// Puts the extension, if there is one, on a connection that was just opened.
+    /// Adds the extension, if there is one, to a connection that was just opened.
     pub(super) fn new(inner: T, extension: Option<Arc<Extension>>) -> Self {
         let counted = extension.map(|extension| {
             let handle = extension.open_link();
@@ -87,7 +87,7 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for OpenedLink<T> {
             Pin::new(inner).poll_write(cx, &bytes[..allowed])
         });
         if result.is_pending() {
-            // What TLS has taken has had its turn, and waits for the socket only.
+            // Bytes that TLS has accepted have had their turn, and wait only for the socket.
             let _ = Pin::new(&mut this.inner).poll_flush(cx)?;
         }
         result
@@ -114,12 +114,12 @@ mod tests {
     use super::*;
     use crate::options::TargetOptions;
 
-    /// A connection that takes all that is written.
+    /// A connection that accepts all bytes.
     #[derive(Default)]
     struct Sink {
         /// Bytes written.
         written: usize,
-        /// How often it was flushed.
+        /// The number of flushes.
         flushed: usize,
     }
 
@@ -149,7 +149,7 @@ mod tests {
         Extension::new(policy, None, limit.map(BytesPerSec::new)).expect("it reads no file")
     }
 
-    /// Writes 10,000 bytes: what came of it, and the link.
+    /// Writes 10,000 bytes; returns the result and the link.
     fn write(extension: Option<Arc<Extension>>) -> (Poll<io::Result<usize>>, OpenedLink<Sink>) {
         let mut link = OpenedLink::new(Sink::default(), extension);
         let mut cx = Context::from_waker(Waker::noop());

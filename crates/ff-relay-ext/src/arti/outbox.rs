@@ -1,19 +1,19 @@
-//! The control cells that a link has still to send.
+//! The control cells that a link has not sent yet.
 
 use ff_proto::cell::{CELL_LEN, Cell};
 
-/// Cells that may wait on one link: 64 KB (PROTOCOL.md §7.1), more than a peer that reads ever
-/// causes.
+/// The largest number of cells that wait on one link: 64 KB (PROTOCOL.md §7.1), more than a peer
+/// that reads ever causes.
 const MAX_CELLS: usize = 127;
 
-/// Control cells on their way to the peer, at most [`MAX_CELLS`].
+/// Control cells to the peer, at most [`MAX_CELLS`].
 ///
 /// While [`is_mid_cell`](Self::is_mid_cell), nothing else may be written to the link.
 #[derive(Debug, Default)]
 pub(super) struct Outbox {
     /// The cells, one after the other.
     bytes: Vec<u8>,
-    /// How many bytes of them, from the front, have been written.
+    /// The number of these bytes, from the front, that have been written.
     written: usize,
 }
 
@@ -30,7 +30,7 @@ impl Outbox {
         has_room
     }
 
-    /// The bytes that are to be written.
+    /// The bytes to write.
     pub(super) fn unwritten(&self) -> &[u8] {
         &self.bytes[self.written..]
     }
@@ -43,7 +43,7 @@ impl Outbox {
         }
     }
 
-    /// Whether a cell is half written.
+    /// Whether a cell is partly written.
     pub(super) fn is_mid_cell(&self) -> bool {
         !self.written.is_multiple_of(CELL_LEN)
     }

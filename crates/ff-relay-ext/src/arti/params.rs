@@ -1,7 +1,7 @@
-//! Circuit parameters: what the network's consensus would say, at its default values.
+//! Circuit parameters, with the default values of a consensus.
 //!
-//! Arti splits one consensus into several parameter structs; this file fills those that a relay
-//! ([`relay_circuits`]) and a client ([`client_circuits`]) need.
+//! Arti splits the consensus's parameters into several structs; this file fills those of a relay
+//! ([`relay_circuits`]) and of a client ([`client_circuits`]).
 
 use tor_netdir::params::NetParameters;
 use tor_proto::ccparams::{
@@ -14,7 +14,7 @@ use tor_proto::relay::{CircNetParameters, CongestionControlNetParams};
 use tor_proto::{CellCount, FlowCtrlParameters};
 use tor_units::Percentage;
 
-/// A parameter struct was left incomplete: Arti has a parameter this file does not know.
+/// A parameter struct is incomplete: Arti has a parameter that this file does not know.
 pub(crate) type ParamsError = tor_config::ConfigBuildError;
 
 /// The parameters that a relay grants the circuits opened through it.
@@ -30,7 +30,7 @@ pub(crate) fn relay_circuits(net: &NetParameters) -> Result<CircNetParameters, P
     })
 }
 
-/// What a client asks for; CREATE_FAST cannot negotiate, so it is the fixed window.
+/// The parameters of a client; CREATE_FAST cannot negotiate, so the window is fixed.
 pub(crate) fn client_circuits(net: &NetParameters) -> Result<CircParameters, ParamsError> {
     let fixed_window = fixed_window(net)?;
     let congestion = CongestionControlParamsBuilder::default()

@@ -1,5 +1,5 @@
-//! Where a relay's circuits get their next links: from the relay's own channel manager, and those
-//! of measurements from within this process.
+//! The source of links for a relay's circuits: the relay's own channel manager, or this process for
+//! circuits of measurements.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
@@ -21,26 +21,26 @@ use super::keys::KeyError;
 use super::next_hop::{HopIdentity, NextHop};
 
 /// Gives circuits of measurements a next hop in this process, and asks the relay's own provider for
-/// all others'.
+/// all others.
 ///
-/// A [`CreateRequestHandler`](tor_proto::relay::CreateRequestHandler) that is made with it lets the
-/// relay's circuits carry what is echoed. Without it no measurement is granted.
+/// With a [`CreateRequestHandler`](tor_proto::relay::CreateRequestHandler) made with it, the
+/// relay's circuits carry echoes. Without it no measurement is granted.
 pub struct MeasuringProvider<R> {
-    /// The relay's own.
+    /// The relay's own provider.
     inner: Weak<dyn ChannelProvider<BuildSpec = OwnedChanTarget> + Send + Sync>,
-    /// Knows where echoed cells come out.
+    /// Knows the far ends of echoes.
     extension: Arc<Extension>,
     /// Runs the links' tasks.
     runtime: R,
-    /// What the links' queues count against.
+    /// The memory account of the links' queues.
     memory: ToplevelAccount,
 }
 
 impl<R: Runtime> MeasuringProvider<R> {
-    /// Stands before the provider `inner` of a relay with this extension.
+    /// Wraps the provider `inner` of a relay with this extension.
     ///
     /// # Errors
-    /// [`KeyError`], which depends on nothing outside of this program.
+    /// [`KeyError`], which depends only on this program.
     pub fn new(
         inner: Weak<dyn ChannelProvider<BuildSpec = OwnedChanTarget> + Send + Sync>,
         extension: Arc<Extension>,
@@ -100,7 +100,7 @@ impl<R: Runtime> ChannelProvider for MeasuringProvider<R> {
     }
 }
 
-/// The error of a circuit that asks for a next hop that there is none of.
+/// The error of a circuit that requests an unknown next hop.
 fn no_hop() -> Error {
     Error::ChanProto("there is no such next hop".to_owned())
 }

@@ -1,9 +1,9 @@
-//! A small relay made of Arti's crates, to be measured.
+//! A small relay made of Arti's crates, for measurements.
 //!
-//! [`Relay`] accepts links as any Tor relay does and answers circuits on them, CREATE_FAST
-//! included. TLS goes through [`MeasuringTls`], so that the measurement extension sits on every
-//! link. Circuits may open directory streams (BEGIN_DIR); their bytes are sent back on the same
-//! stream, which is how traffic like clients' crosses the relay in both directions.
+//! [`Relay`] accepts links as any Tor relay does and answers circuits on them, including
+//! CREATE_FAST. Its TLS is [`MeasuringTls`], so every link has the measurement extension. Circuits
+//! may open directory streams (BEGIN_DIR); their bytes are sent back on the same stream, so that
+//! traffic like clients' passes the relay in both directions.
 //!
 //! ```text
 //!   accept_loop --> serve_link --> ChanMgr::handle_incoming --> tor-proto's reactors
@@ -11,9 +11,9 @@
 //!   serve_circuits --> echo_stream  <-------------------------------+
 //! ```
 //!
-//! Limits: it never enters a consensus, has no exit and no directory, and its circuits count
-//! against no memory quota. `ChanMgr` 0.47 keeps the handle of every link from a client, also
-//! after the link has closed: some kilobytes for each, until the relay ends.
+//! Limits: it never enters a consensus, is neither an exit nor a directory, and its circuits have
+//! no memory quota. `ChanMgr` 0.47 keeps the handle of every client's link, also after the link has
+//! closed: some kilobytes each, until the relay ends.
 
 use std::io;
 use std::net::SocketAddr;
@@ -53,35 +53,35 @@ use super::params::{ParamsError, relay_circuits};
 use super::provider::MeasuringProvider;
 use super::tls::MeasuringTls;
 
-/// How long a peer may take from the TCP connection to the finished link handshake.
+/// Time limit of a peer from the TCP connection to the end of the link handshake.
 pub const HANDSHAKE_TIME: Duration = Duration::from_secs(10);
 
-/// How many links may be in their handshake at once, if the process may open twice as many files.
+/// The largest number of links in their handshake, if the process may open twice as many files.
 ///
-/// Of more, the oldest one of the fullest host of the fullest network is closed.
+/// If there are more, the oldest one of the fullest host of the fullest network is closed.
 pub const MAX_HANDSHAKES: usize = 2048;
 
-/// How many links of one host may be in their handshake at once: more than the sockets of a
-/// measurement, which may all come from one host in one moment.
+/// The largest number of one host's links in their handshake: more than the sockets of a
+/// measurement, which may all come from one host at once.
 pub const MAX_HANDSHAKES_PER_HOST: usize = 768;
 
-/// How many streams of one circuit are echoed at once; more wait unanswered.
+/// The largest number of a circuit's streams that are echoed at once; others wait unanswered.
 const STREAMS_PER_CIRCUIT: usize = 64;
 
 /// Length of the kernel's queue of connections not yet accepted.
 ///
-/// A measurement opens up to a few hundred connections in one moment.
+/// A measurement opens up to a few hundred connections at once.
 const BACKLOG: u32 = 1024;
 
 /// Pause after a failed `accept`.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Bytes read from a stream at once; Arti hands out at most one cell's payload, 498 bytes.
+/// Bytes read from a stream at once; Arti returns at most one cell's payload, 498 bytes.
 const STREAM_BUFFER_BYTES: usize = 512;
 
 /// The parts of a [`Relay`].
 pub struct RelayConfig {
-    /// Where to listen; port 0 lets the system choose.
+    /// The address to listen on; with port 0 the system chooses the port.
     pub listen: SocketAddr,
     /// The relay's identity.
     pub keys: RelayKeys,
@@ -96,7 +96,7 @@ pub enum RelayError {
     /// [`Relay::launch`] was called outside a tokio runtime.
     #[error("no tokio runtime to run the relay in")]
     Runtime(#[source] io::Error),
-    /// The address to listen on cannot be had.
+    /// The address cannot be bound.
     #[error("cannot listen on {0}")]
     Listen(SocketAddr, #[source] io::Error),
     /// The channel manager refused our keys or configuration.
@@ -128,10 +128,10 @@ pub struct Relay {
     tasks: [AbortHandle; 3],
 }
 
-/// An accepted TCP connection in the shape that Arti's TLS takes.
+/// An accepted TCP connection of the type that Arti's TLS uses.
 pub type RelayTcp = <TokioRustlsRuntime as NetStreamProvider>::Stream;
 
-/// Arti's tokio runtime with our TLS over `P` in place of its own.
+/// Arti's tokio runtime with our TLS over `P` instead of its own.
 type MeasuringRuntime<P> = CompoundRuntime<
     TokioRustlsRuntime,
     TokioRustlsRuntime,
@@ -148,10 +148,10 @@ impl Relay {
         Self::launch_over(config, |runtime| runtime)
     }
 
-    /// Starts a relay whose links are made by the TLS provider that `wrap` makes of Arti's own.
+    /// Starts a relay whose links use the TLS provider that `wrap` makes from Arti's own.
     ///
-    /// The extension sits on top of that provider, so a provider that changes the bytes of its
-    /// streams changes what the relay says to its measurers.
+    /// The extension is on top of that provider, so a provider that changes the bytes of its
+    /// streams changes what the relay sends to its measurers.
     pub fn launch_over<P: TlsProvider<RelayTcp>>(
         config: RelayConfig,
         wrap: impl FnOnce(TokioRustlsRuntime) -> P,
@@ -176,7 +176,7 @@ impl Relay {
         let (channels, provider, circuits) =
             channel_manager(runtime, &config.keys, addr, Arc::clone(&config.extension))?;
         let accepting = accept_loop(listener, channels, config.extension, limits);
-        // The provider is there for as long as links are accepted.
+        // The provider must live as long as links are accepted.
         let accepting = tokio::spawn(async move {
             let _provider = provider;
             accepting.await;
@@ -191,7 +191,7 @@ impl Relay {
         })
     }
 
-    /// Where the relay listens, with the port the system chose.
+    /// The relay's address, with the port that the system chose.
     pub fn addr(&self) -> SocketAddr {
         self.addr
     }
@@ -206,7 +206,7 @@ impl Relay {
         self.rsa_identity
     }
 
-    /// Ends the relay: no new links, and the open ones close. Same as dropping it.
+    /// Ends the relay: it accepts no new links, and the open ones close. Same as dropping it.
     pub fn shutdown(self) {}
 }
 
@@ -232,8 +232,8 @@ fn listen(addr: SocketAddr) -> io::Result<TcpListener> {
     socket.listen(BACKLOG)
 }
 
-/// What handshakes are allowed in this process: half of its files, so that open links have the
-/// rest.
+/// The limits of handshakes in this process: half of its files, so that the rest is left for open
+/// links.
 fn handshake_limits() -> HandshakeLimits {
     let files = getrlimit(Resource::Nofile).current.and_then(|files| usize::try_from(files).ok());
     let in_total = files.map_or(MAX_HANDSHAKES, |files| (files / 2).clamp(1, MAX_HANDSHAKES));
@@ -248,7 +248,7 @@ fn channel_manager<R: Runtime>(
     addr: SocketAddr,
     extension: Arc<Extension>,
 ) -> Result<(Arc<ChanMgr<R>>, Provider, CircuitIncomingStreamReceiver), RelayError> {
-    // Peers learn our addresses from NETINFO; "any address" would tell them nothing.
+    // Peers learn our addresses from NETINFO; the unspecified address would be useless.
     let my_addrs = if addr.ip().is_unspecified() { vec![] } else { vec![addr] };
     let config = ChanMgrConfig::new(ChannelConfig::default())
         .with_auth_material(keys.auth_material())
@@ -258,7 +258,7 @@ fn channel_manager<R: Runtime>(
     let channels =
         Arc::new(ChanMgr::new(runtime.clone(), config, Dormancy::Active, &net, memquota.clone())?);
 
-    // Circuits that extend further get their channels from the same manager.
+    // Circuits that are extended get their channels from the same manager.
     let provider: Weak<ChanMgr<R>> = Arc::downgrade(&channels);
     let provider: Provider = MeasuringProvider::new(provider, extension, runtime, memquota)?;
     let (handler, circuits) = CreateRequestHandler::new(
@@ -272,10 +272,10 @@ fn channel_manager<R: Runtime>(
     Ok((channels, provider, circuits))
 }
 
-/// Accepts links until it is aborted; its links end with it.
+/// Accepts links until it is aborted, which ends its links too.
 ///
 /// It never waits for a handshake: connections that are not accepted fill the kernel's queue, and
-/// all others wait for them.
+/// delay all others.
 async fn accept_loop<R>(
     listener: TcpListener,
     channels: Arc<ChanMgr<R>>,
@@ -296,7 +296,7 @@ async fn accept_loop<R>(
                     };
                     links.spawn(serve_link(Arc::clone(&channels), tcp, peer, place));
                 }
-                // Any peer can bring these about, so they do not fill the log.
+                // Any peer can cause these errors, so they are not logged.
                 Err(error) if is_shortage(&error) && handshakes.make_room() => {
                     debug!("closed a link in its handshake to accept another: {error}");
                     tokio::task::yield_now().await;
@@ -315,13 +315,13 @@ async fn accept_loop<R>(
     }
 }
 
-/// Whether `accept` failed for want of something that a link in its handshake has.
+/// Whether `accept` failed for lack of a resource that links in their handshake use.
 fn is_shortage(error: &io::Error) -> bool {
     let error = Errno::from_io_error(error);
     matches!(error, Some(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM))
 }
 
-/// Carries one link from its handshake, for which it has `place`, to its end.
+/// Serves one link from its handshake, for which it has `place`, to its end.
 async fn serve_link<R>(
     channels: Arc<ChanMgr<R>>,
     tcp: TcpStream,
@@ -330,8 +330,8 @@ async fn serve_link<R>(
 ) where
     R: Runtime + NetStreamProvider<Stream = RelayTcp>,
 {
-    // Arti writes whole batches of cells; Nagle's algorithm would only hold back the last one. A
-    // link without the option is not broken.
+    // Arti writes whole batches of cells; Nagle's algorithm would only delay the last one. A link
+    // works without the option too.
     if let Err(error) = tcp.set_nodelay(true) {
         debug!("cannot set TCP_NODELAY: {error}");
     }
@@ -354,9 +354,9 @@ async fn serve_link<R>(
     }
 }
 
-/// An open link, closed when this is dropped.
+/// An open link, which is closed when this is dropped.
 ///
-/// Dropping the channel alone is not enough: the channel manager holds another handle of it.
+/// Dropping the channel is not enough: the channel manager has another handle.
 struct OpenLink(Arc<Channel>);
 
 impl Drop for OpenLink {
@@ -394,7 +394,7 @@ async fn serve_circuits(circuits: CircuitIncomingStreamReceiver) {
         .await;
 }
 
-/// Accepts a stream and sends back all that comes on it.
+/// Accepts a stream and sends back all its bytes.
 async fn echo_stream(incoming: IncomingStream) -> io::Result<()> {
     let stream = incoming.accept_data(Connected::new_empty()).await.map_err(io::Error::other)?;
     let (mut reader, mut writer) = stream.split();
@@ -402,7 +402,7 @@ async fn echo_stream(incoming: IncomingStream) -> io::Result<()> {
     let mut length = reader.read(&mut buffer).await?;
     while length > 0 {
         writer.write_all(&buffer[..length]).await?;
-        // What has come already goes back in one go: a busy relay gets here seldom.
+        // Bytes that have arrived already are sent back together: a busy relay gets here seldom.
         length = match reader.read(&mut buffer).now_or_never() {
             Some(more) => more?,
             None => {
@@ -432,14 +432,14 @@ mod tests {
     use crate::arti::background::open_link;
     use crate::options::TargetOptions;
 
-    /// Few places: a flood holds each of them several times during one handshake.
+    /// Few places: a flood occupies each of them several times during one handshake.
     const FEW: HandshakeLimits = HandshakeLimits { per_host: 2, in_total: 4, time: NEVER };
-    /// No test is as long.
+    /// Longer than any test takes.
     const NEVER: Duration = Duration::from_secs(1_000_000);
-    /// Links from here are the measurer's.
+    /// The address of the measurer's links.
     const MEASURER: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
-    /// A relay, and a measurement of it that announces `sockets` links of [`MEASURER`].
+    /// A relay, and a measurement of it that announces `sockets` links from [`MEASURER`].
     fn relay(limits: HandshakeLimits, sockets: u16) -> (Relay, tor_linkspec::OwnedChanTarget) {
         let coordinator = SigningKey::from_bytes(&[1; 32]);
         let id = Ed25519Id(coordinator.verifying_key().to_bytes());
@@ -478,15 +478,15 @@ mod tests {
         (relay, target)
     }
 
-    /// A connection from this address, which says nothing.
+    /// A connection from this address that sends nothing.
     async fn silent(relay: SocketAddr, from: Ipv4Addr) -> TcpStream {
         let socket = TcpSocket::new_v4().expect("a socket");
         socket.bind((from, 0).into()).expect("an address");
         socket.connect(relay).await.expect("a connection")
     }
 
-    /// Opens silent connections from these addresses in turn and without a pause, and keeps the
-    /// last `kept` of them open; tells their number.
+    /// Opens silent connections from these addresses in turn without a pause, and keeps the last
+    /// `kept` of them open; reports their number.
     async fn flood(
         relay: SocketAddr,
         from: Vec<Ipv4Addr>,

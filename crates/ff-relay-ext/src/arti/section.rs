@@ -1,4 +1,4 @@
-//! The operator's options as an Arti relay's configuration has them.
+//! The operator's options in an Arti relay's configuration.
 //!
 //! ```toml
 //! [flashflow]
@@ -9,7 +9,7 @@
 //! ```
 //!
 //! The names are those of torrc (see [`crate::options`]) without `FF`, in lower case, with
-//! underscores between their words; bounds, defaults and units are the same.
+//! underscores between words; bounds, defaults and units are the same.
 
 use std::collections::BTreeMap;
 
@@ -17,17 +17,17 @@ use serde::{Deserialize, Serialize};
 
 use crate::options::{self, OptionError, TargetOptions};
 
-/// The section `[flashflow]`; without it a relay is as if FlashFlow were not in it.
+/// The section `[flashflow]`; without it, the relay works as without FlashFlow.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "Texts", into = "Texts")]
 pub struct Section {
-    /// As the file has it.
+    /// The values in the file.
     texts: Texts,
-    /// What it says; `None` without the section.
+    /// The parsed options; `None` without the section.
     options: Option<TargetOptions>,
 }
 
-/// A section's keys and their values.
+/// The keys of a section with their values.
 type Texts = BTreeMap<String, Value>;
 
 /// A value of the section.
@@ -37,14 +37,14 @@ enum Value {
     /// `true` or `false`: 1 or 0.
     Flag(bool),
     Number(i64),
-    /// A text, as torrc has it.
+    /// A text, as in torrc.
     Text(String),
     /// Several texts.
     List(Vec<String>),
 }
 
 impl Value {
-    /// As torrc has it, for the option of this name; the error is what it should have been.
+    /// The value as in torrc, for the option of this name; the error is the required type.
     fn text(&self, name: &str) -> Result<String, &'static str> {
         let is_flag = matches!(name, options::MEASUREMENTS_ALLOWED | options::TESTING_NETWORK);
         let is_list = name == options::ALLOWED_COORDINATORS;
@@ -60,27 +60,27 @@ impl Value {
     }
 }
 
-/// A key of the section that cannot be taken.
+/// A key of the section that is not valid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SectionError {
-    /// The section has no key of this name.
+    /// The section has no such key.
     #[error("[flashflow] has no key {0:?}; there are {keys}", keys = keys().collect::<Vec<_>>().join(", "))]
     Unknown(String),
-    /// The value of a key has another type than it should have.
+    /// The value of a key has the wrong type.
     #[error("[flashflow] {key} must be {wanted}")]
     Type {
-        /// Which key.
+        /// The key.
         key: String,
-        /// What its value should be.
+        /// The required type.
         wanted: &'static str,
     },
-    /// The value of a key is out of bounds, or cannot be read.
+    /// The value of a key is out of bounds or cannot be parsed.
     #[error("[flashflow] {key}: {error}")]
     Bad {
-        /// Which key.
+        /// The key.
         key: String,
-        /// The error, by torrc's name.
+        /// The error, with torrc's name of the option.
         error: OptionError,
     },
 }
@@ -93,7 +93,7 @@ impl TryFrom<Texts> for Section {
             return Err(SectionError::Unknown(key.clone()));
         }
         let mut options = TargetOptions::default();
-        // In the order of the list: the bounds of some hang on those before them.
+        // In the order of the list: the bounds of some options depend on earlier ones.
         for (name, key) in options::names().zip(keys()) {
             let Some(value) = texts.get(&key) else { continue };
             let text = match value.text(name) {
@@ -125,7 +125,7 @@ fn keys() -> impl Iterator<Item = String> {
     options::names().map(key)
 }
 
-/// The key of torrc's option of this name.
+/// The key of the option with this name in torrc.
 fn key(name: &str) -> String {
     let name = name.strip_prefix("FF").unwrap_or(name);
     let mut key = String::new();

@@ -1,9 +1,9 @@
 //! A measurement link's cells on their way through the relay.
 //!
-//! The link decrypts a MEAS_ECHO cell, as the protocol has it, and makes it a RELAY cell on a
-//! circuit that it has opened through tor-proto itself: a client's end of one, whose next hop is a
-//! [`NextHop`](super::next_hop::NextHop). There it comes out as it was decrypted, and goes back to
-//! the measurer.
+//! The link decrypts a MEAS_ECHO cell as the protocol requires, and turns it into a RELAY cell of a
+//! circuit that it has opened through tor-proto itself: the client's end of a circuit whose next
+//! hop is a [`NextHop`](super::next_hop::NextHop). There the decrypted cell leaves the relay and
+//! goes back to the measurer.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -19,11 +19,11 @@ use ff_proto::session::target::LinkId;
 
 use super::next_hop::{Echoes, HopIdentity};
 
-/// How far the circuit through the relay is.
+/// The state of the circuit through the relay.
 enum Course {
-    /// It is being opened; `None` while a cell is taken.
+    /// It is being opened; `None` while a cell is handled.
     Building(Option<Box<Inside>>),
-    /// It is open: with this, the relay decrypts the cells that it forwards.
+    /// It is open; with this keystream the relay decrypts the cells that it forwards.
     Open(Box<Keystream>),
 }
 
@@ -31,21 +31,21 @@ enum Course {
 pub(super) struct Through {
     /// The measurement's circuit.
     circuit: EchoCircuit,
-    /// The relay's.
+    /// The relay's circuit.
     course: Course,
-    /// Where its cells come out.
+    /// Where its cells leave the relay.
     pub(super) echoes: Arc<Echoes>,
-    /// What tor-proto is to read before anything else.
+    /// The bytes that tor-proto must read first.
     to_relay: Vec<u8>,
-    /// What tor-proto sends on the circuit.
+    /// Joins the cells that tor-proto sends on the circuit.
     from_relay: CellAssembler,
-    /// Cells that are inside.
+    /// The number of cells inside the relay.
     inside: usize,
 }
 
 impl Through {
-    /// Begins to open a circuit to the next hop of this identity at this address, which stands for
-    /// `echoes`.
+    /// Starts opening a circuit to the next hop with this identity at this address, which stands
+    /// for `echoes`.
     pub(super) fn new(
         circuit: EchoCircuit,
         hop: &HopIdentity,
@@ -73,8 +73,8 @@ impl Through {
         &self.circuit
     }
 
-    /// Puts bytes into `out` that tor-proto is to read before all cells of the measurer; says how
-    /// many.
+    /// Writes bytes to `out` that tor-proto must read before the measurer's cells; returns their
+    /// number.
     pub(super) fn say(&mut self, out: &mut [u8]) -> usize {
         let len = self.to_relay.len().min(out.len());
         out[..len].copy_from_slice(&self.to_relay[..len]);
@@ -87,13 +87,13 @@ impl Through {
         matches!(self.course, Course::Open(_))
     }
 
-    /// Whether the circuit is open and no cell is inside.
+    /// Whether the circuit is open and no cell is inside the relay.
     pub(super) fn is_idle(&self) -> bool {
         self.is_open() && self.inside == 0
     }
 
-    /// Decrypts a MEAS_ECHO cell in place, and makes it one that the relay forwards. To be called
-    /// once the circuit is open.
+    /// Decrypts a MEAS_ECHO cell in place, and turns it into one that the relay forwards. The
+    /// circuit must be open.
     pub(super) fn send_in(&mut self, cell: &mut [u8; CELL_LEN]) {
         let Course::Open(keystream) = &mut self.course else { return };
         let (header, body) = cell.split_at_mut(HEADER_LEN);
@@ -104,12 +104,12 @@ impl Through {
         self.inside += 1;
     }
 
-    /// Notes that `cells` cells have come out.
+    /// Notes that `cells` cells have left the relay.
     pub(super) fn came_out(&mut self, cells: usize) {
         self.inside = self.inside.saturating_sub(cells);
     }
 
-    /// Takes what tor-proto sends on the link, which is of the circuit or padding.
+    /// Handles bytes that tor-proto sends on the link, which belong to the circuit or are padding.
     pub(super) fn on_relay(&mut self, bytes: &[u8]) -> Result<(), CircuitError> {
         let Self { from_relay, course, to_relay, circuit, .. } = self;
         from_relay.feed(bytes, |cell| take_cell(course, to_relay, circuit.circ_id(), cell))
@@ -124,13 +124,13 @@ impl Drop for Through {
 }
 
 impl std::fmt::Debug for Through {
-    /// Keeps the keys to itself.
+    /// Without the keys.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Through").field("inside", &self.inside).finish_non_exhaustive()
     }
 }
 
-/// Takes one cell of tor-proto's.
+/// Handles one cell of tor-proto.
 fn take_cell(
     course: &mut Course,
     to_relay: &mut Vec<u8>,
@@ -155,12 +155,12 @@ fn take_cell(
         Course::Open(_) if cell.command == CMD_DESTROY => {
             Err(CircuitError::Destroyed(cell.body.first().copied().unwrap_or(0)))
         }
-        // Nobody sends anything from the next hop.
+        // The next hop sends nothing.
         Course::Open(_) => Ok(()),
     }
 }
 
-/// What the relay decrypts the next cell with.
+/// The keystream with which the relay decrypts the next cell.
 fn keystream(passage: &Passage) -> Result<Keystream, CircuitError> {
     let ForwardKey::Aes128Ctr(key) = &passage.key else {
         return Err(CircuitError::Crypto(passage.key.crypto()));
@@ -170,8 +170,8 @@ fn keystream(passage: &Passage) -> Result<Keystream, CircuitError> {
     Ok(keystream)
 }
 
-/// The address by which a circuit asks for a link's next hop: one for tests (RFC 2544), where
-/// nobody is.
+/// The address with which a circuit requests a link's next hop: one for benchmarks (RFC 2544),
+/// which no host uses.
 pub(super) fn address(link: LinkId) -> SocketAddr {
     let [.., a, b, c, d] = link.0.to_be_bytes();
     let port = u16::from_be_bytes([c, d]) | 1;

@@ -1,7 +1,7 @@
-//! The point where the measurement extension gets between TLS and Tor.
+//! Inserts the measurement extension between TLS and Tor.
 //!
-//! [`MeasuringTls`] wraps any [`TlsProvider`]. Its streams have the same face as that provider's
-//! own, so that `tor-chanmgr` and `tor-proto` run on top of them unchanged:
+//! [`MeasuringTls`] wraps any [`TlsProvider`]. Its streams have the same interface as that
+//! provider's own, so `tor-chanmgr` and `tor-proto` run on top of them unchanged:
 //!
 //! ```text
 //!   tor-proto  <-  LinkStream  <-  P::TlsServerStream  <-  TCP      accepted: measured, and clients'
@@ -22,17 +22,17 @@ use super::extension::Extension;
 use super::link::LinkStream;
 use super::opened::OpenedLink;
 
-/// A [`TlsProvider`] whose connections carry the measurement extension, if there is one.
+/// A [`TlsProvider`] whose connections have the measurement extension, if there is one.
 #[derive(Clone, Debug)]
 pub struct MeasuringTls<P> {
     /// Does the TLS itself.
     provider: P,
-    /// Handed to every link.
+    /// Given to every link.
     extension: Option<Arc<Extension>>,
 }
 
 impl<P> MeasuringTls<P> {
-    /// Wraps `provider`; every link that it makes from now on gets `extension`.
+    /// Wraps `provider`; every link that it makes gets `extension`.
     pub fn new(provider: P, extension: Option<Arc<Extension>>) -> Self {
         Self { provider, extension }
     }
@@ -65,12 +65,12 @@ where
     }
 }
 
-/// Opens TLS connections as the wrapped connector does and makes each an [`OpenedLink`].
+/// Opens TLS connections like the wrapped connector and makes each an [`OpenedLink`].
 #[derive(Clone, Debug)]
 pub struct MeasuringConnector<C> {
     /// Does the TLS handshake.
     inner: C,
-    /// Handed to every link.
+    /// Given to every link.
     extension: Option<Arc<Extension>>,
 }
 
@@ -88,12 +88,12 @@ where
     }
 }
 
-/// Accepts TLS connections as the wrapped acceptor does and makes each an [`AcceptedLink`].
+/// Accepts TLS connections like the wrapped acceptor and makes each an [`AcceptedLink`].
 #[derive(Clone, Debug)]
 pub struct MeasuringAcceptor<A> {
     /// Does the TLS handshake.
     inner: A,
-    /// Handed to every link.
+    /// Given to every link.
     extension: Option<Arc<Extension>>,
 }
 

@@ -1,8 +1,8 @@
 //! Keeps panics out of C.
 //!
-//! Every export runs in one of these functions. A panic puts the handle out of service, which
-//! means normal service for the relay: no call does anything any more, nothing is limited. That
-//! also is why it is safe to go on after a panic: nobody looks at what it left half done.
+//! Every export runs in one of these functions. A panic puts the handle out of service, and the
+//! relay returns to normal service: calls do nothing any more, and nothing is limited. So it is
+//! safe to continue after a panic: its incomplete state is never used.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -10,12 +10,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use super::handle::{FfCircuit, FfTarget};
 use super::status::FfStatus;
 
-/// Runs code that has no handle yet.
+/// Runs code without a handle.
 pub(super) fn plain<T>(on_panic: T, body: impl FnOnce() -> T) -> T {
     catch(body).unwrap_or(on_panic)
 }
 
-/// Runs a call that changes a target, or does nothing when the target has failed.
+/// Runs a call that changes a target; does nothing if the target has failed.
 pub(super) fn change(
     target: Option<&mut FfTarget>,
     body: impl FnOnce(&mut FfTarget) -> FfStatus,
@@ -30,7 +30,7 @@ pub(super) fn change(
     })
 }
 
-/// Asks a target; without one, or when it has failed, the answer is `otherwise`.
+/// Queries a target; returns `otherwise` without one, or if it has failed.
 pub(super) fn ask<T>(
     target: Option<&FfTarget>,
     otherwise: T,
@@ -70,14 +70,14 @@ fn catch<T>(body: impl FnOnce() -> T) -> Result<T, String> {
     catch_unwind(AssertUnwindSafe(body)).map_err(message)
 }
 
-/// What a panic says.
+/// The message of a panic.
 #[cold]
 fn message(panic: Box<dyn Any + Send>) -> String {
     let message = match panic.downcast_ref::<&str>() {
         Some(text) => (*text).to_owned(),
         None => panic.downcast_ref::<String>().cloned().unwrap_or_default(),
     };
-    // Dropping what somebody panicked with may panic.
+    // Dropping the payload of a panic may panic.
     std::mem::forget(panic);
     message
 }

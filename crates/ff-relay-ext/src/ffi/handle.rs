@@ -1,4 +1,4 @@
-//! What stands behind the pointers that C holds.
+//! The types behind the pointers that C holds.
 
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, VecDeque};
@@ -33,36 +33,36 @@ pub enum FfLevel {
 /// The relay's side of all measurements.
 #[derive(Debug)]
 pub struct FfTarget {
-    /// The whole of it.
+    /// The relay's side.
     relay: RelayTarget,
     /// Whether C keeps the grants.
     host_stores: bool,
-    /// What the operator has set.
+    /// The operator's options.
     options: TargetOptions,
-    /// What the consensus says.
+    /// The consensus's parameters.
     params: BTreeMap<String, i64>,
-    /// What C must do in front of the relay's own output.
+    /// Outputs for C before the relay's own.
     pending: VecDeque<HostOutput>,
-    /// The links that C believes to belong to a measurement: to be closed if all fails.
+    /// The links that C regards as part of a measurement, to be closed after a failure.
     links: Vec<LinkId>,
-    /// Whether the last thing that C was told to do is to store a grant, which has not gone out yet.
+    /// Whether the last output was to store a grant that has not been sent yet.
     is_storing: bool,
     /// Why it is out of service.
     failure: OnceCell<String>,
-    /// Whether C has been told.
+    /// Whether the failure has been reported to C.
     failure_is_told: bool,
-    /// What the last output's text points to.
+    /// The text of the last output.
     pub(super) text: CString,
 }
 
-/// What C must do.
+/// An output for C.
 #[derive(Debug)]
 pub(super) enum HostOutput {
     /// Send a cell.
     Send(LinkId, Box<Cell>),
     /// Keep the circuit with the link.
     Open(LinkId, Box<FfCircuit>),
-    /// Forget the circuit of a link.
+    /// Drop the circuit of a link.
     Over(LinkId),
     /// Close a link.
     Close(LinkId),
@@ -82,7 +82,7 @@ pub struct FfCircuit {
 }
 
 impl FfTarget {
-    /// A target without options: it refuses everything.
+    /// A target without options, which refuses all requests.
     pub(super) fn new(relay: RelayTarget, host_stores: bool) -> Self {
         let mut pending = VecDeque::new();
         if let Some(dropped) = relay.dropped() {
@@ -105,25 +105,25 @@ impl FfTarget {
         }
     }
 
-    /// Puts it out of service.
+    /// Puts the target out of service.
     #[cold]
     pub(super) fn fail(&self, message: String) {
-        // The first failure is the one to tell of.
+        // Only the first failure is reported.
         let _ = self.failure.set(message);
     }
 
-    /// Whether it is out of service.
+    /// Whether the target is out of service.
     pub(super) fn has_failed(&self) -> bool {
         self.failure.get().is_some()
     }
 
-    /// Takes new options in place of the old.
+    /// Replaces the options.
     pub(super) fn set_options(&mut self, options: TargetOptions, now: MonoTime) {
         self.options = options;
         self.relay.set_policy(self.options.resolve(&self.params), now);
     }
 
-    /// Takes a new consensus's parameters in place of the old.
+    /// Replaces the consensus's parameters.
     pub(super) fn set_params(&mut self, params: BTreeMap<String, i64>, now: MonoTime) {
         self.params = params;
         self.relay.set_policy(self.options.resolve(&self.params), now);
@@ -139,7 +139,7 @@ impl FfTarget {
         self.relay.part_of(link)
     }
 
-    /// Takes a MEASUREMENT cell.
+    /// Handles a MEASUREMENT cell.
     pub(super) fn handle_control(&mut self, arrival: &Arrival<'_>) {
         let was_idle = self.relay.is_idle();
         self.relay.handle_control(arrival);
@@ -156,7 +156,7 @@ impl FfTarget {
         }
     }
 
-    /// Notes that a link is gone.
+    /// Notes that a link has closed.
     pub(super) fn handle_link_closed(&mut self, link: LinkId, now: MonoTime) {
         self.links.retain(|&open| open != link);
         self.relay.handle_link_closed(link, now);
@@ -167,7 +167,7 @@ impl FfTarget {
         self.relay.handle_timeout(now);
     }
 
-    /// Ends whatever goes on.
+    /// Ends the current measurement.
     pub(super) fn abort(&mut self, now: MonoTime) {
         if self.is_storing {
             self.relay.take_back(now);
@@ -176,25 +176,25 @@ impl FfTarget {
         }
     }
 
-    /// Counts a measurer's echoed cells; whether a measurement is there for them, C knows by itself.
+    /// Counts a measurer's echoed cells; C itself knows whether a measurement is running.
     pub(super) fn on_echoed(&mut self, measurer: MeasurerIndex, cells: Cells, now: MonoTime) {
         self.relay.on_echoed(measurer, cells, now);
     }
 
-    /// Counts other bytes.
+    /// Counts bytes of other traffic.
     pub(super) fn on_background(&mut self, sent_bytes: u64, received_bytes: u64, now: MonoTime) {
         self.relay.on_background(sent_bytes, received_bytes, now);
     }
 
-    /// Counts that other bytes had to wait.
+    /// Counts that other traffic had to wait.
     pub(super) fn on_background_wait(&mut self) {
         self.relay.on_background_wait();
     }
 
-    /// Takes the next thing that C must do, in service.
+    /// The next output for C, in service.
     pub(super) fn poll_output(&mut self) -> Option<HostOutput> {
         let pending = self.pending.pop_front();
-        // What is stored at the start is no grant that could be taken back.
+        // The text stored at the start has no grant that could be withdrawn.
         self.is_storing = matches!(pending, Some(HostOutput::Store(_))) && !self.relay.is_idle();
         if let Some(output) = pending {
             return Some(output);
@@ -218,8 +218,8 @@ impl FfTarget {
         })
     }
 
-    /// Takes the next thing that C must do, out of service: close what was being measured, and
-    /// tell the operator once.
+    /// The next output for C, out of service: close the measured links, and report the failure
+    /// once.
     pub(super) fn poll_last_output(&mut self) -> Option<HostOutput> {
         let message = self.failure.get()?;
         if let Some(link) = self.links.pop() {
@@ -234,42 +234,42 @@ impl FfTarget {
         Some(HostOutput::Tell(FfLevel::Warn, text))
     }
 
-    /// Background bytes that may move; `None` without a limit.
+    /// The background bytes that may move now; `None` without a limit.
     pub(super) fn background_allowance(&self) -> Option<Allowance> {
         self.relay.background_allowance()
     }
 
-    /// When the time is to be noted.
+    /// When the time must be noted next.
     pub(super) fn poll_timeout(&self) -> Option<MonoTime> {
         self.relay.poll_timeout()
     }
 
-    /// Whether the host's defences are to let this address pass.
+    /// Whether the host's defences must accept a link from this address.
     pub(super) fn exempts(&self, address: IpAddr) -> bool {
         self.relay.exempts(address)
     }
 
-    /// Notes a link from this address; whether the host's defences let it pass.
+    /// Notes a link from this address; returns whether the host's defences must accept it.
     pub(super) fn use_exemption(&mut self, address: IpAddr) -> bool {
         self.relay.use_exemption(address)
     }
 
-    /// Whether nothing is granted or running.
+    /// Whether no measurement is granted or running.
     pub(super) fn is_idle(&self) -> bool {
         self.relay.is_idle()
     }
 
-    /// What the relay has been through, also out of service.
+    /// The relay's totals, also out of service.
     pub(super) fn totals(&self) -> Totals {
         self.relay.totals()
     }
 }
 
-/// An event for the operator's log. Nothing in it was written by a peer.
+/// An event as text for the operator's log. It has no text from a peer.
 fn describe(event: &TargetEvent, totals: Totals) -> (FfLevel, String) {
     match event {
         TargetEvent::Refused { error, untold } => {
-            // The others can be had from any relay, without a coordinator's key.
+            // The other errors can be caused without a coordinator's key.
             let level = match error.code {
                 ErrCode::TOO_SOON | ErrCode::BUSY => FfLevel::Notice,
                 _ => FfLevel::Info,
@@ -345,7 +345,7 @@ mod tests {
         assert!(!target.is_allowed());
         target.set_params(consensus(1), now);
         assert!(target.is_allowed());
-        // A number, and not the text "1".
+        // A number, not the text "1".
         for (value, is_allowed) in [("0", false), ("01", true), (" 1 ", true)] {
             let mut options = TargetOptions::default();
             options.set(MEASUREMENTS_ALLOWED, value).unwrap();

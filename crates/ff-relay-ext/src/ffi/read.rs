@@ -1,4 +1,4 @@
-//! Reading what C points to, and saying why it cannot be taken.
+//! Reads the data behind C's pointers, and explains why they are refused.
 
 use std::collections::BTreeMap;
 use std::ffi::{CStr, c_char};
@@ -9,7 +9,7 @@ use super::status::FfStatus;
 use super::types::{FfOption, FfParam};
 use crate::options::TargetOptions;
 
-/// Why something from C cannot be taken, and what to say about it.
+/// Why data from C are refused: the status and a text.
 pub(super) struct Failure(pub(super) FfStatus, pub(super) String);
 
 impl Failure {
@@ -62,7 +62,7 @@ pub(super) unsafe fn read_array<'a, T>(first: *const T, count: usize) -> Result<
     }
 }
 
-/// Reads an address of 4 or 16 bytes in network order; any other is none.
+/// Reads an address of 4 or 16 bytes in network order; `None` for other lengths.
 ///
 /// # Safety
 /// `address` is NULL or has `len` bytes.
@@ -79,7 +79,7 @@ pub(super) unsafe fn read_address(address: *const u8, len: usize) -> Option<IpAd
 /// Reads options.
 ///
 /// # Safety
-/// As for `ff_options_check`.
+/// That of `ff_options_check`.
 pub(super) unsafe fn read_options(
     first: *const FfOption,
     count: usize,
@@ -99,7 +99,7 @@ pub(super) unsafe fn read_options(
 /// Reads parameters.
 ///
 /// # Safety
-/// As for `ff_target_set_params`.
+/// That of `ff_target_set_params`.
 pub(super) unsafe fn read_params(
     first: *const FfParam,
     count: usize,

@@ -1,4 +1,4 @@
-//! What a call came to.
+//! The status of a call.
 
 /// What a call came to. With every value but FF_STATUS_OK no output has been written.
 #[repr(C)]

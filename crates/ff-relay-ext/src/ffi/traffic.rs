@@ -1,4 +1,4 @@
-//! What a target is told and asked of the bytes and links that come by.
+//! The target's calls about bytes and links.
 
 use ff_proto::ids::MeasurerIndex;
 use ff_proto::session::target::{LinkId, LinkPart};
@@ -133,7 +133,7 @@ pub unsafe extern "C" fn ff_target_use_exemption(
     // SAFETY: the caller's promise.
     let (target, address) = unsafe { (target.as_mut(), read_address(address, len)) };
     let mut was_exempt = false;
-    // After an internal error nobody is exempt any more.
+    // After an internal error no address is exempt any more.
     let _ = guard::change(target, |target| {
         was_exempt = address.is_some_and(|address| target.use_exemption(address));
         FfStatus::Ok

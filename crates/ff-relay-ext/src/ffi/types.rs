@@ -1,4 +1,4 @@
-//! What goes over the border between C and Rust by value.
+//! The types that C and Rust exchange by value.
 
 use std::ffi::{CString, c_char};
 use std::ptr;

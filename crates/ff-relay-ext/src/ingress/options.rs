@@ -1,8 +1,8 @@
-//! What the operator and the consensus set for the limit, and the rules that follow from it.
+//! The options of the limit from the operator and the consensus, and the rules that follow.
 //!
-//! What torrc sets beats the consensus parameter of the same name, which beats the default. Rate
-//! and burst are tor's own: `PerConnBWRate` and `PerConnBWBurst`, else `perconnbwrate` and
-//! `perconnbwburst`.
+//! A value in torrc takes precedence over the consensus parameter of the same name, and that over
+//! the default. Rate and burst are tor's own: `PerConnBWRate` and `PerConnBWBurst`, or else
+//! `perconnbwrate` and `perconnbwburst`.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
@@ -11,9 +11,9 @@ use std::str::FromStr;
 use super::{Bucket, Exempt, MAX_BYTES, Rules};
 use crate::options::OptionError;
 
-/// Whether the rules hold: 0 or 1, by default 0.
+/// Whether the rules apply: 0 or 1, by default 0.
 pub const LIMIT: &str = "FFIngressLimit";
-/// Which relays are exempt: a word in torrc, in the consensus 0 (none), 1 (listed), 2 (fast, the
+/// The relays that are exempt: a word in torrc; in the consensus 0 (none), 1 (listed), 2 (fast, the
 /// default) or 3 (stable-fast).
 pub const EXEMPT: &str = "FFIngressExempt";
 /// The part of its measured weight that an exempt relay's link gets, in percent: 0 to 1000, by
@@ -24,7 +24,7 @@ pub const SHARE: &str = "FFIngressShare";
 pub const EXEMPT_ADDRESS: &str = "FFIngressExemptAddress";
 /// The limit of each link in bytes per second; 0 means not set.
 pub const RATE: &str = "PerConnBWRate";
-/// What each link may save, in bytes; 0 means not set.
+/// The burst of each link, in bytes; 0 means not set.
 pub const BURST: &str = "PerConnBWBurst";
 /// The consensus parameter for [`RATE`].
 pub const RATE_PARAM: &str = "perconnbwrate";
@@ -33,21 +33,20 @@ pub const BURST_PARAM: &str = "perconnbwburst";
 
 /// The least limit, in bytes per second: less is too little for a web page.
 const MIN_RATE: u64 = 10_000;
-/// The greatest [`SHARE`]: weights are not bytes per second, and may be far below a relay's
+/// The greatest [`SHARE`]: weights are not in bytes per second, and may be far below a relay's
 /// capacity.
 const MAX_SHARE_PERCENT: u64 = 1000;
-/// Exempt addresses a relay may list.
+/// The largest number of exempt addresses in torrc.
 const MAX_ADDRESSES: usize = 256;
-/// The least burst is the limit divided by this, 0.2 s of it: tor looks at buckets ten times a
-/// second, and a bucket that saves less than two of these intervals loses bytes (5 kB at 100 kB/s
-/// gave 0.52 of the limit).
+/// The least burst is the limit divided by this, 0.2 s: tor refills buckets ten times a second, and
+/// a bucket of less than two such intervals loses bytes (5 kB at 100 kB/s gave 0.52 of the limit).
 const BURST_DIVISOR: u64 = 5;
-/// The burst where none is set, in seconds of the limit.
+/// The default burst, in seconds of the limit.
 const BURST_SECS: u64 = 10;
-/// The least burst where none is set, in bytes: a web page.
+/// The least default burst, in bytes: a web page.
 const BURST_BYTES: u64 = 3_000_000;
 
-/// Addresses that begin with the same bits.
+/// Addresses with a common prefix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AddressPrefix {
     /// An address in the network.
@@ -77,9 +76,9 @@ impl AddressPrefix {
 impl FromStr for AddressPrefix {
     type Err = IngressError;
 
-    /// Reads an address, or one with a mask: `192.0.2.1`, `192.0.2.0/24`,
+    /// Parses an address, with or without a mask: `192.0.2.1`, `192.0.2.0/24`,
     /// `192.0.2.0/255.255.255.0`, `2001:db8::/32`, `[2001:db8::]/32`. An IPv4 address that is
-    /// mapped into IPv6 is read as an IPv4 address, and so is its mask.
+    /// mapped into IPv6 is parsed as an IPv4 address, and so is its mask.
     fn from_str(text: &str) -> Result<Self, IngressError> {
         let bad = || IngressError::BadAddress(text.to_owned());
         let (address, mask) =
@@ -89,7 +88,7 @@ impl FromStr for AddressPrefix {
         if bare.is_some() && address.is_ipv4() {
             return Err(bad());
         }
-        // As `contains` takes peers' addresses.
+        // As `contains` does with peers' addresses.
         let address = address.to_canonical();
         let most = if address.is_ipv4() { 32 } else { 128 };
         let bits = match mask {
@@ -109,14 +108,14 @@ fn mask_bits(mask: &str, is_ipv4: bool) -> Option<u32> {
     (mask.leading_ones() + mask.trailing_zeros() == 32).then(|| mask.leading_ones())
 }
 
-/// An option that cannot be taken.
+/// An option that is not valid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum IngressError {
-    /// It is not known, or out of bounds.
+    /// The option is unknown, or its value is out of bounds.
     #[error(transparent)]
     Value(#[from] OptionError),
-    /// Not a word for which relays are exempt.
+    /// Not a word for exempt relays.
     #[error("{EXEMPT} is {0:?}, but must be fast, stable-fast, listed or none")]
     BadWord(String),
     /// Not an address, or not a mask.
@@ -134,37 +133,37 @@ pub enum IngressError {
     NoRate,
 }
 
-/// What follows from options and consensus.
+/// The result of options and consensus.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Resolved {
     /// The rules; `None` when tor's own rule holds.
     pub rules: Option<Rules>,
-    /// Values that were ignored, and why, for the operator.
+    /// Values that were ignored, with the reason, for the operator.
     pub ignored: Vec<String>,
 }
 
 /// The operator's options.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct IngressOptions {
-    /// Whether the rules hold.
+    /// Whether the rules apply.
     is_on: Option<bool>,
-    /// Which relays are exempt.
+    /// The relays that are exempt.
     exempt: Option<Exempt>,
     /// Their part of the measured weight, in percent.
     share_percent: Option<u64>,
-    /// Which addresses are exempt.
+    /// The addresses that are exempt.
     addresses: Vec<AddressPrefix>,
     /// The limit in bytes per second.
     rate: Option<u64>,
-    /// What a link may save, in bytes.
+    /// The burst of a link, in bytes.
     burst: Option<u64>,
 }
 
 impl IngressOptions {
-    /// Sets an option from text, as torrc has it; the name's case does not matter.
+    /// Sets an option from its text in torrc; the name's case does not matter.
     ///
     /// # Errors
-    /// [`IngressError`] saying what is allowed.
+    /// [`IngressError`] with the allowed values.
     pub fn set(&mut self, name: &str, value: &str) -> Result<(), IngressError> {
         let is = |known: &str| name.eq_ignore_ascii_case(known);
         if is(LIMIT) {
@@ -186,10 +185,10 @@ impl IngressOptions {
     }
 
     /// Checks rate and burst, if torrc turns the rules on. The consensus is not checked: a relay
-    /// may have none when it starts.
+    /// may have none at its start.
     ///
     /// # Errors
-    /// [`IngressError`] saying what is allowed.
+    /// [`IngressError`] with the allowed values.
     pub fn check(&self) -> Result<(), IngressError> {
         if self.is_on != Some(true) {
             return Ok(());
@@ -248,7 +247,7 @@ impl IngressOptions {
 struct Reader<'a> {
     /// The parameters by name.
     consensus: &'a BTreeMap<String, i64>,
-    /// Values that were ignored, and why, for the operator.
+    /// Values that were ignored, with the reason, for the operator.
     ignored: Vec<String>,
 }
 
@@ -265,14 +264,13 @@ impl Reader<'_> {
         number
     }
 
-    /// Which relays are exempt.
+    /// The relays that are exempt.
     fn exempt(&mut self) -> Option<Exempt> {
         let number = self.number(EXEMPT, (0, 3))?;
         Exempt::ALL.get(usize::try_from(number).ok()?).copied()
     }
 
-    /// Notes what is wrong with a line of torrc, which is accepted while nothing turns the rules
-    /// on.
+    /// Notes the error of a line of torrc, which is accepted while nothing turns the rules on.
     fn unless_bad(&mut self, result: Result<(), IngressError>) -> Option<()> {
         result.map_err(|error| self.ignored.push(format!("{error}: it is ignored"))).ok()
     }

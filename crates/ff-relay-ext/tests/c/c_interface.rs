@@ -1,8 +1,8 @@
-//! A C program is measured through the header alone.
+//! A C program is measured through the header only.
 //!
-//! `tests/c/measure.c` is the relay, linked with the static library and run under
-//! AddressSanitizer and LeakSanitizer. Coordinator and measurers are ff-proto's own sessions, in
-//! here; cells go over the program's standard input and output.
+//! `tests/c/measure.c` is the relay, linked with the static library and run under AddressSanitizer
+//! and LeakSanitizer. Coordinator and measurers are ff-proto's own sessions in this process; cells
+//! are passed over the program's standard input and output.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -23,11 +23,11 @@ use ff_proto::units::MonoTime;
 const COORDINATOR: u64 = 1;
 /// The measurers' links.
 const MEASURERS: [u64; 2] = [2, 3];
-/// Seconds measured: the least there are.
+/// Seconds measured: the least allowed number.
 const SECONDS: u16 = 10;
 /// Echo cells on each link in each second.
 const CELLS_PER_SECOND: [u64; 2] = [30, 10];
-/// Echo cells on both in each second.
+/// Echo cells on both links in each second.
 const CELLS_PER_SECOND_IN_ALL: u64 = CELLS_PER_SECOND[0] + CELLS_PER_SECOND[1];
 /// The relay's clock at the start, in seconds.
 const UNIX_SECS: u64 = 2_000_000_000;
@@ -86,18 +86,18 @@ fn measure_program() -> &'static Path {
 
 /// The relay in C.
 struct Host {
-    /// The program.
+    /// The process.
     child: Child,
-    /// Commands go there.
+    /// For commands.
     stdin: ChildStdin,
-    /// Answers come from there.
+    /// For answers.
     stdout: BufReader<ChildStdout>,
-    /// The time it was told.
+    /// Its clock.
     now: MonoTime,
 }
 
 impl Host {
-    /// Starts it with these arguments.
+    /// Starts the program with these arguments.
     fn start(args: &[&str]) -> Self {
         let mut child = Command::new(measure_program())
             .args(args)
@@ -111,7 +111,7 @@ impl Host {
         Self { child, stdin, stdout, now: MonoTime::from_micros(1) }
     }
 
-    /// Starts it and lets this coordinator measure.
+    /// Starts the program and allows this coordinator to measure.
     fn allowing(args: &[&str], coordinator: &SigningKey) -> Self {
         let mut host = Self::start(args);
         let id = Base64Unpadded::encode_string(&id(coordinator).0);
@@ -123,7 +123,7 @@ impl Host {
         host
     }
 
-    /// Gives a command, and returns the answer's lines.
+    /// Sends a command, and returns the lines of the answer.
     fn command(&mut self, command: &str) -> Vec<String> {
         writeln!(self.stdin, "{command}").expect("the program still runs");
         let mut answer = Vec::new();
@@ -144,7 +144,7 @@ impl Host {
         self.command(&format!("time {micros} {}", UNIX_SECS + micros / 1_000_000))
     }
 
-    /// Opens a link, and returns what stands for its TLS exporter.
+    /// Opens a link, and returns the stand-in for its TLS exporter's output.
     fn open(&mut self, link: u64) -> [u8; 32] {
         let exporter = [u8::try_from(link).expect("few links"); 32];
         assert_eq!(self.command(&format!("open {link} {}", hex::encode(exporter))), [""; 0]);
@@ -156,7 +156,7 @@ impl Host {
         self.command(&format!("cell {link} {}", hex::encode(cell)))
     }
 
-    /// Ends it; the sanitizers must have nothing to say.
+    /// Ends the program; the sanitizers must not report anything.
     fn quit(mut self) {
         writeln!(self.stdin, "quit").expect("the program still runs");
         let status = self.child.wait().expect("it can be waited for");
@@ -182,18 +182,18 @@ fn cells(lines: &[String], link: u64) -> Vec<Cell> {
         .collect()
 }
 
-/// Whether an answer has this line.
+/// Whether an answer contains this line.
 fn has(lines: &[String], line: &str) -> bool {
     lines.iter().any(|other| other == line)
 }
 
-/// Everybody but the relay.
+/// The coordinator and its measurers.
 struct Team {
     /// The coordinator's key.
     key: SigningKey,
     /// The measurers' keys, in the order of [`MEASURERS`].
     measurers: [SigningKey; 2],
-    /// The cipher it measures with.
+    /// The cipher of the measurement.
     crypto: CryptoKind,
 }
 
@@ -207,7 +207,7 @@ impl Team {
         }
     }
 
-    /// Asks for a measurement, and returns the session and all that the relay did.
+    /// Requests a measurement; returns the session and the relay's answer.
     fn ask(&self, host: &mut Host) -> (CoordinatorLink, Vec<String>) {
         let exporter = host.open(COORDINATOR);
         let params = MeasParams {
@@ -228,13 +228,13 @@ impl Team {
                 .expect("a good request");
         let lines = host.cell(COORDINATOR, &request);
         if !has(&lines, &format!("close {COORDINATOR}")) {
-            // The relay's own business, and none of the library's.
+            // The relay handles it itself, without the library.
             assert_eq!(host.cell(COORDINATOR, &probe), [""; 0]);
         }
         (session, lines)
     }
 
-    /// Asks for a measurement that must be granted.
+    /// Requests a measurement that must be granted.
     fn begin(&self, host: &mut Host) -> (CoordinatorLink, Vec<String>) {
         let (mut session, lines) = self.ask(host);
         let answers = cells(&lines, COORDINATOR);
@@ -261,7 +261,7 @@ impl Team {
     }
 }
 
-/// Sends an echo cell and checks what comes back; returns the other lines.
+/// Sends an echo cell and checks the returned one; returns the other lines.
 fn echo(host: &mut Host, link: u64, echo: &mut EchoLink) -> Vec<String> {
     let mut cell = [0; CELL_LEN];
     echo.write(&mut cell);
@@ -274,7 +274,7 @@ fn echo(host: &mut Host, link: u64, echo: &mut EchoLink) -> Vec<String> {
     lines.into_iter().skip(1).collect()
 }
 
-/// How much background may move now, received and sent.
+/// The background bytes that may move now, received and sent.
 fn allowance(host: &mut Host) -> Option<(u64, u64)> {
     let lines = host.command("allowance");
     let text = lines[0].strip_prefix("allowance ").expect("the answer");
@@ -282,7 +282,7 @@ fn allowance(host: &mut Host) -> Option<(u64, u64)> {
     Some((numbers.0.parse().expect("a number"), numbers.1.parse().expect("a number")))
 }
 
-/// A whole measurement: granted, echoed, reported, ended.
+/// A whole measurement: grant, echoes, reports, end.
 fn measure(team: &Team, host: &mut Host) {
     let start = host.now.micros();
     assert_eq!(host.command("exempt 192.0.2.7"), ["exempt 0"]);
@@ -294,7 +294,7 @@ fn measure(team: &Team, host: &mut Host) {
         let answer = host.command(&format!("exempt {address}"));
         assert_eq!(answer, [format!("exempt {is_exempt}")], "{address}");
     }
-    // As many links as it was announced with are let past, and no others.
+    // As many links as were announced are accepted, and no others.
     for (address, passes) in
         [("192.0.2.8", 0), ("192.0.2.7", 1), ("192.0.2.7", 1), ("192.0.2.7", 0)]
     {
@@ -314,8 +314,8 @@ fn measure(team: &Team, host: &mut Host) {
                 assert_eq!(lines.len(), usize::from(is_first), "{lines:?}");
             }
         }
-        // Takes all that clients may have. They had nothing before, and their share of so little
-        // an echo is less than the floor: 1 Mbit/s.
+        // Uses up the clients' allowance. They had nothing before, and their share of so little an
+        // echo is less than the floor: 1 Mbit/s.
         let mut received = 0;
         for tenth in 0..10 {
             let lines = host.at(start + u64::from(second) * 1_000_000 + tenth * 100_000);
@@ -323,7 +323,7 @@ fn measure(team: &Team, host: &mut Host) {
             let (receive, send) = allowance(host).expect("a running measurement has a limit");
             assert!(receive > 0 && send > 0, "{receive} {send} in second {second}, {tenth}");
             host.command(&format!("background {receive} {receive}"));
-            // Asking when there is nothing counts as waiting, and clients that wait in three
+            // Asking for an empty allowance counts as waiting, and clients that wait in three
             // seconds while they move more than is measured end a measurement.
             if second == 0 {
                 assert_eq!(allowance(host).expect("as before").0, 0, "all is used up");
@@ -335,7 +335,8 @@ fn measure(team: &Team, host: &mut Host) {
         let reports = cells(&lines, COORDINATOR);
         let event = session.handle(peek_cell(&reports[0]).expect("a cell"), host.now);
         let Ok(Some(CoordinatorEvent::Background(report))) = event else { panic!("{event:?}") };
-        // The report is the most that may count for the cells of a second: a third of them.
+        // The reported background is the most that may count for the cells of a second: a third of
+        // them.
         let counts = CELLS_PER_SECOND_IN_ALL * 514 / 3;
         assert_eq!((report.second, report.sent, report.received), (second, counts, counts));
         assert_eq!(report.echoed, TeamCells::from_slice(&CELLS_PER_SECOND));

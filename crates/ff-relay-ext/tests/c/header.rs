@@ -1,11 +1,11 @@
-//! The header for C is what the Rust code says.
+//! The C header matches the Rust code.
 
 use std::fs;
 use std::path::Path;
 
 use ff_proto::auth::EXPORTER_LABEL;
 
-/// Set it to any value to have the header written.
+/// The environment variable that makes the test write the header, with any value.
 const REWRITE: &str = "FF_WRITE_HEADER";
 
 #[test]

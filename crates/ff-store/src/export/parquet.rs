@@ -1,4 +1,4 @@
-//! Rows as Parquet, in groups of a bounded size.
+//! Writes rows as Parquet, in groups of limited size.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -13,18 +13,18 @@ use parquet::schema::types::Type;
 use super::ExportError;
 use super::table::{Cell, Kind, Shape, Sink};
 
-/// Cells that are held before they are written: about 4 MB.
+/// The number of cells that are collected before they are written: about 4 MB.
 const GROUP_CELLS: usize = 250_000;
 
-/// Rows as Parquet.
+/// Writes rows as Parquet.
 pub(super) struct ParquetSink<W: Write + Send> {
     /// The file.
     file: SerializedFileWriter<W>,
-    /// What is not written yet, by columns.
+    /// Values that have not been written, by column.
     buffers: Vec<Buffer>,
-    /// Rows in them.
+    /// The number of rows in them.
     held: usize,
-    /// Rows of a group.
+    /// The number of rows in a group.
     group: usize,
 }
 
@@ -43,7 +43,7 @@ impl<W: Write + Send> ParquetSink<W> {
         })
     }
 
-    /// Writes what is held as a group.
+    /// Writes the collected rows as a group.
     fn flush(&mut self) -> ParquetResult<()> {
         if self.held == 0 {
             return Ok(());
@@ -80,7 +80,7 @@ impl<W: Write + Send> Sink for ParquetSink<W> {
     }
 }
 
-/// A column as Parquet has it.
+/// A column's type in Parquet.
 fn field(column: &Shape) -> ParquetResult<Type> {
     let (physical, logical) = match column.kind {
         Kind::Int => (Physical::INT64, None),
@@ -96,28 +96,28 @@ fn field(column: &Shape) -> ParquetResult<Type> {
         .build()
 }
 
-/// Values of a column that are not written yet.
+/// Values of a column that have not been written.
 struct Buffer {
-    /// The values, without those that are not there.
+    /// The values, without empty ones.
     values: Values,
-    /// For each row 1 if there is a value; `None` where there always is.
+    /// For each row 1 if it has a value, otherwise 0; `None` if all have one.
     levels: Option<Vec<i16>>,
 }
 
 /// Values of one type.
 enum Values {
-    /// Numbers, and milliseconds since 1970.
+    /// Integers, and milliseconds since 1970.
     Int(Vec<i64>),
-    /// Numbers with a fraction.
+    /// Floating-point numbers.
     Real(Vec<f64>),
     /// Text.
     Text(Vec<ByteArray>),
-    /// True or false.
+    /// Booleans.
     Bool(Vec<bool>),
 }
 
 impl Buffer {
-    /// That of a column.
+    /// Empty, with the type of a column.
     fn of(column: &Shape) -> Self {
         let values = match column.kind {
             Kind::Int | Kind::Time => Values::Int(Vec::new()),
@@ -128,7 +128,7 @@ impl Buffer {
         Self { values, levels: column.is_nullable.then(Vec::new) }
     }
 
-    /// Adds a cell; one of another type counts as none.
+    /// Adds a cell; a cell of another type counts as empty.
     fn push(&mut self, cell: &Cell<'_>) {
         let is_there = match (&mut self.values, cell) {
             (Values::Int(values), Cell::Int(number)) => {
@@ -158,7 +158,7 @@ impl Buffer {
         }
     }
 
-    /// Writes what is held, and holds nothing any more.
+    /// Writes the values and clears them.
     fn write(&mut self, column: &mut SerializedColumnWriter<'_>) -> ParquetResult<()> {
         let levels = self.levels.as_mut();
         match &mut self.values {

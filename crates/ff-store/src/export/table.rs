@@ -1,4 +1,4 @@
-//! Columns, cells, and rows of CSV.
+//! Columns, cells, and CSV.
 
 use std::borrow::Cow;
 use std::io::Write;
@@ -12,15 +12,15 @@ use super::ExportError;
 /// The type of a column's values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// Numbers of 64 bits with a sign.
+    /// Signed 64-bit integers.
     Int,
-    /// Seconds of UTC.
+    /// Times in UTC, in seconds.
     Time,
-    /// Numbers with a fraction.
+    /// Floating-point numbers.
     Real,
     /// Text.
     Text,
-    /// True or false.
+    /// Booleans.
     Bool,
 }
 
@@ -35,7 +35,7 @@ pub(crate) struct Shape {
     pub(crate) is_nullable: bool,
 }
 
-/// A column of a table whose rows are made of `R`.
+/// A column of a table whose rows come from `R`.
 pub(crate) struct Column<R> {
     /// Its name and type.
     pub(crate) shape: Shape,
@@ -51,7 +51,7 @@ impl<R> Clone for Column<R> {
 
 impl<R> Copy for Column<R> {}
 
-/// What stands in a column, as a cell.
+/// Converts a value to a cell.
 macro_rules! of {
     ($row:ident => $value:expr) => {
         |$row| ($value).into()
@@ -60,7 +60,7 @@ macro_rules! of {
 pub(crate) use of;
 
 impl<R> Column<R> {
-    /// A column that is never empty.
+    /// A column without empty values.
     pub(crate) const fn new(
         name: &'static str,
         kind: Kind,
@@ -69,7 +69,7 @@ impl<R> Column<R> {
         Self { shape: Shape { name, kind, is_nullable: false }, of }
     }
 
-    /// A column that may be empty.
+    /// A column that may have empty values.
     pub(crate) const fn maybe(
         name: &'static str,
         kind: Kind,
@@ -82,39 +82,39 @@ impl<R> Column<R> {
 /// A value of a row.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Cell<'a> {
-    /// Nothing.
+    /// An empty cell.
     Null,
-    /// A number.
+    /// An integer.
     Int(i64),
-    /// Seconds since 1970.
+    /// A time, in seconds since 1970.
     Time(i64),
-    /// A number with a fraction.
+    /// A floating-point number.
     Real(f64),
     /// Text.
     Text(Cow<'a, str>),
-    /// True or false.
+    /// A boolean.
     Bool(bool),
 }
 
 impl Cell<'_> {
-    /// A time; the year 9999 has the last.
+    /// A time, at most in the year 9999.
     pub(crate) fn time(unix_secs: u64) -> Self {
         Self::Time(unix_secs.min(Utc::LAST_UNIX_SECS).cast_signed())
     }
 
-    /// A fingerprint as the network's documents write it.
+    /// A fingerprint in the form of the network's documents.
     pub(crate) fn hex(fingerprint: &[u8; 20]) -> Self {
         ::hex::encode_upper(fingerprint).into()
     }
 
-    /// An Ed25519 identity as the network's documents write it.
+    /// An Ed25519 identity in the form of the network's documents.
     pub(crate) fn base64(identity: &[u8; 32]) -> Self {
         Base64Unpadded::encode_string(identity).into()
     }
 }
 
 impl From<u64> for Cell<'_> {
-    /// Numbers above 2^63 - 1, which only a broken counter reaches, become that.
+    /// Numbers above 2^63 - 1, which only a broken counter can have, become that.
     fn from(number: u64) -> Self {
         Self::Int(i64::try_from(number).unwrap_or(i64::MAX))
     }
@@ -170,14 +170,14 @@ impl<'a, T: Into<Cell<'a>>> From<Option<T>> for Cell<'a> {
 
 /// The output of rows.
 pub(crate) trait Sink {
-    /// Takes a row.
+    /// Writes a row.
     fn row(&mut self, cells: &[Cell<'_>]) -> Result<(), ExportError>;
 
-    /// Writes what is left.
+    /// Writes the remaining rows.
     fn finish(self: Box<Self>) -> Result<(), ExportError>;
 }
 
-/// Rows as CSV.
+/// Writes rows as CSV.
 pub(crate) struct CsvSink<W: Write> {
     /// The writer.
     csv: csv::Writer<W>,

@@ -1,4 +1,4 @@
-//! The tables: each column's name with its value.
+//! The tables: the name and the value of each column.
 
 use std::ops::Range;
 
@@ -18,11 +18,11 @@ pub(super) struct SecondOf {
     attempt: AttemptId,
     /// Its relay.
     fingerprint: Fingerprint,
-    /// The values computed from it.
+    /// When the attempt began, in seconds since 1970.
     started_unix_secs: u64,
-    /// The counts.
+    /// The values computed from it.
     row: SecondRow,
-    /// What was counted.
+    /// The second's counts.
     sample: SecondSample,
 }
 
@@ -78,7 +78,7 @@ impl Reader {
     }
 }
 
-/// Columns of [`failures`] that `results` has not.
+/// Columns of [`failures`] that `results` does not have.
 const OF_FAILURES: [&str; 2] = ["relay_code", "message"];
 /// The columns of `failures`.
 const FAILURES: [&str; 16] = [
@@ -99,7 +99,7 @@ const FAILURES: [&str; 16] = [
     "draw_bytes_per_sec",
     "grant_used",
 ];
-/// Columns of failures that are never empty, because the attempts have failed.
+/// Columns of failures without empty values, because the attempts have failed.
 const NEVER_EMPTY: [&str; 2] = ["failure", "message"];
 
 /// `results`.
@@ -107,7 +107,7 @@ pub(super) fn results() -> Vec<Column<Attempt>> {
     columns::exported().filter(|column| !OF_FAILURES.contains(&column.shape.name)).collect()
 }
 
-/// `failures`, of attempts that failed.
+/// `failures`: attempts that failed.
 pub(super) fn failures() -> Vec<Column<Attempt>> {
     let all: Vec<_> = columns::exported().collect();
     let named = FAILURES.iter().filter_map(|name| all.iter().find(|one| one.shape.name == *name));

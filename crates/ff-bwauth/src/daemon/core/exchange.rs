@@ -168,7 +168,7 @@ impl Member {
         Carried::capacity(self.measured.as_ref().map(|measured| &measured.carried), self.stated)
     }
 
-    /// Whether it was measured where it is now.
+    /// Whether its network was measured at its present address.
     fn is_measured_here(&self) -> bool {
         self.measured.as_ref().is_some_and(|measured| measured.address == self.address)
     }

@@ -1,4 +1,4 @@
-//! What follows when a measurement ends.
+//! Handles the end of a measurement.
 
 use ff_base::identity::Fingerprint;
 use ff_plan::outcome::Outcome;
@@ -39,7 +39,7 @@ pub(in crate::daemon) struct Finished {
 }
 
 impl RunningMeasurement {
-    /// With what it is measured.
+    /// The group in which it is measured.
     pub(super) fn together(&self) -> Together {
         (self.period, self.slot, self.head)
     }

@@ -18,9 +18,9 @@ use ff_store::{PlanId, Planned, Seconds, StoreError};
 use super::Core;
 use super::finish::{Begun, Together, add_all, again, are_apart, begun};
 
-/// Rows of the plan moved in one step, which bounds its transactions.
+/// Rows of the plan moved in one step, which bounds the size of a transaction.
 const AT_ONCE: u32 = 16;
-/// Why a row of a slot that passed is not carried out.
+/// The reason for rows of a slot that passed.
 const WENT_BY: &str = "its slot passed before the coordinator could begin it";
 
 /// Why a row of the plan is not carried out that the schedule does not have, as after a restart
@@ -44,8 +44,8 @@ pub(super) fn decided(events: &[Event], team: usize) -> Decided {
 }
 
 impl Core {
-    /// Decides about repetitions, where this is still open, of measurements that the last process
-    /// finished or that ended with it.
+    /// Decides whether to repeat measurements that the last process finished or that ended with it,
+    /// where it had not decided.
     pub(super) fn decide_again(&mut self, decided: &Decided, now: u64) -> Result<(), StoreError> {
         let Some(course) = &self.course else { return Ok(()) };
         let (number, span) = (course.number, course.start..now.saturating_add(1));
@@ -83,7 +83,7 @@ impl Core {
         self.decide(now)
     }
 
-    /// Moves some rows of slots that passed.
+    /// Moves some rows of slots that passed; the next call moves more.
     pub(super) fn move_missed(&mut self, now: u64) -> Result<(), StoreError> {
         if !self.has_missed {
             return Ok(());

@@ -1,4 +1,4 @@
-//! What measurements have shown about the paths to relays, and how the next measurement uses it.
+//! Properties of the paths to relays, learnt from measurements and used by the next ones.
 //!
 //! If the path was the limit, the measurement says nothing about the relay. It is repeated once in
 //! the period, with twice the links:
@@ -33,14 +33,14 @@ const MAX_MEASURERS: usize = 16;
 /// forgotten when there are more.
 const MAX_RELAYS: usize = 20_000;
 
-/// What is known of the paths to all relays.
+/// The known properties of the paths to all relays.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct KnownPaths {
     /// One entry for each relay.
     known: HashMap<Fingerprint, Known>,
 }
 
-/// What is known of the path to one relay, as the store keeps it.
+/// The known properties of the path to one relay, as the store keeps them.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 struct Known {
     /// Round trip, loss and links for the next measurement.
@@ -140,7 +140,7 @@ fn is_same(one: BytesPerSec, other: BytesPerSec) -> bool {
 }
 
 impl Known {
-    /// Stores what a measurement has shown.
+    /// Learns the path's properties from a measurement.
     fn learn(&mut self, outcome: &Outcome) {
         self.seen = outcome.started_unix_secs;
         if let Some(path) = seen(outcome) {
@@ -152,7 +152,7 @@ impl Known {
         }
     }
 
-    /// Decides how a measurement counts that the path has limited to this rate.
+    /// Decides how a measurement counts that the path limited to this rate.
     fn judge(&mut self, period: u64, rate: BytesPerSec, outcome: &mut Outcome) {
         let now = outcome.started_unix_secs;
         let is_line = self.own_line.is_some_and(|line| {

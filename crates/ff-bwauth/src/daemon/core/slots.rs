@@ -22,9 +22,9 @@ use super::{Core, Effect, Member};
 use crate::daemon::plan::{Job, links, shares, stored};
 use crate::daemon::running::RunningMeasurement;
 
-/// A slot begins within one part in this many of its length, or not at all.
+/// A slot begins within one part in this many of its length, or is missed.
 const LATE_PART: u32 = 3;
-/// Why a row of the plan is not carried out.
+/// The reason for a row of the plan that is not carried out.
 const TWICE: &str = "the relay has another row in this slot";
 
 /// A measurement that can begin.

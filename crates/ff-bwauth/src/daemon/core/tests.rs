@@ -177,19 +177,20 @@ fn failed(job: &Job, kind: FailureKind, now: u64) -> Box<Outcome> {
 struct Life {
     /// The coordinator's clock.
     now: u64,
-    /// Which relays were asked, and when.
+    /// The relays that were asked, with the time.
     asked: Vec<(Fingerprint, u64)>,
-    /// How often each kind of effect was seen.
+    /// The number of effects of each kind.
     seen: BTreeMap<&'static str, u32>,
 }
 
 impl Life {
-    /// Begins at this time.
+    /// Starts at this time.
     fn at(now: u64) -> Self {
         Self { now, asked: Vec::new(), seen: BTreeMap::new() }
     }
 
-    /// Runs until then; `come_of` gives each measurement's outcome, or `None` if it does not end.
+    /// Runs until this time; `come_of` gives each measurement's outcome, or `None` if it does not
+    /// end.
     fn until(
         &mut self,
         core: &mut Core,
@@ -225,7 +226,7 @@ impl Life {
         }
     }
 
-    /// How often each relay was asked.
+    /// The number of times that each relay was asked.
     fn times(&self) -> BTreeMap<Fingerprint, usize> {
         let mut times = BTreeMap::new();
         for (relay, _) in &self.asked {
@@ -443,7 +444,7 @@ fn what_the_status_says_of_the_period_is_what_the_store_says() {
         life.until(&mut core, START + second, |job, now| match job.fingerprint[0] {
             1 | 5 => Some(outcome(job, BytesPerSec::from_mbit(35), now)),
             2 => Some(failed(job, FailureKind::Timeout, now)),
-            // It never ends.
+            // This measurement never ends.
             3 => None,
             _ => Some(outcome(job, TRUTH, now)),
         });
@@ -574,7 +575,7 @@ fn a_clock_that_goes_back_begins_nothing_again() {
 
 #[test]
 fn a_clock_that_was_far_ahead_costs_nothing_but_that_time() {
-    // For a moment years ahead, in the middle of a period or already at the start.
+    // The clock is years ahead for a moment, in the middle of a period or from its start.
     for starts_ahead in [false, true] {
         let dir = tempfile::tempdir().expect("a directory");
         let (ahead, end) = (START + 9000 * u64::from(LENGTH_SECS), START + 999);
@@ -654,7 +655,7 @@ fn a_period_whose_beginning_cannot_be_read_goes_on() {
     let mut life = Life::at(START);
     life.until(&mut core, START + 300, |job, now| Some(outcome(job, TRUTH, now)));
     drop(core);
-    // As a kill between two writes or another version may leave it.
+    // As after a kill between two writes, or by another version.
     let db = rusqlite::Connection::open(dir.path().join("store-1")).expect("a store");
     db.execute("DELETE FROM events", []).expect("deleted");
     drop(db);

@@ -94,12 +94,12 @@ fn scaling(
     Ok(Some(ScalingComparison::of(formula, &Decisions::of(outcomes, &publication)?)))
 }
 
-/// The sum of a file.
+/// The sum of a file's numbers.
 fn total(prepared: &Prepared) -> u64 {
     prepared.file.relays().iter().map(|line| u64::from(line.bw_kilobytes().get())).sum()
 }
 
-/// The report of what was written, as text.
+/// The report of the written file, as text.
 fn text(
     prepared: &Prepared,
     written: Option<&Published>,

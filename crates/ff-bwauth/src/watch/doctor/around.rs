@@ -17,18 +17,19 @@ use crate::watch::client::{self, AskError};
 use crate::watch::documents;
 use crate::watch::status::Status;
 
-/// How old a consensus may be: they come every hour.
+/// The age from which a consensus counts as late, in seconds: there is a new one every hour.
 const FRESH_SECS: u64 = 3 * 3600;
-/// The age up to which a consensus is used for bandwidth files.
+/// The age up to which a consensus is used for bandwidth files, in seconds.
 const USABLE_SECS: u64 = 24 * 3600;
 /// How far a measurer's clock may be off, in milliseconds.
 const CLOCK_MILLIS: u64 = 500;
-/// Files that a measurer should be able to have open: links of several relays at once.
+/// The least limit of open files for a measurer: it has links to several relays at once.
 const MEASURER_FILES: u64 = 4096;
 
-/// The round trip at which a link's capacity is stated: that of relays on other continents.
+/// The round trip for which a link's capacity is given, in milliseconds: that of relays on other
+/// continents.
 const FAR_MILLIS: u64 = 200;
-/// The kernel uses one part in this many of a socket's buffer for itself.
+/// The kernel uses a part of a socket's buffer for itself: one in this many.
 const USABLE_PART: u64 = 2;
 
 /// Carries out these checks.
@@ -130,7 +131,7 @@ fn consensus(config: &Config, status: Option<&Status>) -> Finding {
     }
 }
 
-/// A consensus of this age.
+/// The finding for a consensus of this age.
 fn aged(age_secs: u64, is_running: bool) -> Finding {
     const ABOUT: &str = "consensus";
     let found = format!("it became valid {} h ago", age_secs / 3600);
@@ -147,7 +148,7 @@ fn aged(age_secs: u64, is_running: bool) -> Finding {
     }
 }
 
-/// The team.
+/// Checks the measurers of the team.
 async fn measurers(config: &Config) -> Vec<Finding> {
     let Ok(key) = key::load(&config.key) else {
         let found = "cannot be asked without the coordinator's key";
@@ -236,7 +237,7 @@ fn described(
 mod tests {
     use super::*;
 
-    /// A measurer with which all is well.
+    /// A measurer without problems.
     fn capability() -> Capability {
         Capability {
             version: "0.1.0".to_owned(),

@@ -1,4 +1,4 @@
-//! The files of a coordinator.
+//! Checks the files of a coordinator.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -13,19 +13,18 @@ use super::Finding;
 use crate::daemon::config::Config;
 use crate::secret;
 
-/// Relays that disk is reckoned for: Tor has about 9,000 today.
+/// The number of relays for which disk space is computed: Tor has about 9,000 today.
 const RELAYS: u64 = 10_000;
-/// Bytes that an attempt needs in the store with its plan and indexes, and those of its seconds
-/// (doc/store.md).
+/// Bytes of an attempt in the store with its plan and indexes, without its seconds (doc/store.md).
 const RESULT_BYTES: u64 = 325;
 /// Bytes of an attempt's seconds.
 const SECONDS_BYTES: u64 = 180;
-/// Attempts a relay and day, in percent: some are repeated.
+/// Attempts per relay and day, in percent: some are repeated.
 const ATTEMPTS_PERCENT: u64 = 110;
-/// What caches, bandwidth files and the store's log need beside that.
+/// Bytes for caches, bandwidth files and the store's log.
 const OTHER_BYTES: u64 = 1 << 30;
 
-/// Looks at all of them.
+/// Carries out these checks.
 pub(super) fn look(config: &Config) -> Vec<Finding> {
     vec![
         readable("key", key::load(&config.key).map(drop), &config.key),
@@ -36,7 +35,7 @@ pub(super) fn look(config: &Config) -> Vec<Finding> {
     ]
 }
 
-/// A file that nobody else may read.
+/// Checks a file that must be readable by its owner alone.
 fn readable(about: &str, read: anyhow::Result<()>, path: &Path) -> Finding {
     match read {
         Ok(()) => Finding::ok(about, format!("{} can be read by this user only", path.display())),
@@ -49,7 +48,7 @@ fn readable(about: &str, read: anyhow::Result<()>, path: &Path) -> Finding {
     }
 }
 
-/// The store.
+/// Checks the store.
 fn store(path: &Path) -> Finding {
     let looked = match Store::damage(path) {
         Ok(Some(damage)) | Err(damage) => Err(damage),
@@ -70,12 +69,12 @@ fn store(path: &Path) -> Finding {
     }
 }
 
-/// The nearest directory that is there.
+/// The nearest ancestor directory that exists.
 fn existing(path: &Path) -> &Path {
     path.ancestors().find(|path| path.is_dir()).unwrap_or(Path::new("/"))
 }
 
-/// Bytes that the store comes to, when it has everything that is kept.
+/// The size of the store in bytes once it has all records that are kept.
 fn needed_bytes(config: &Config) -> u64 {
     let attempts = |days: u32| RELAYS * u64::from(days) * ATTEMPTS_PERCENT / 100;
     let keep = config.keep;
@@ -84,7 +83,7 @@ fn needed_bytes(config: &Config) -> u64 {
         + OTHER_BYTES
 }
 
-/// Whether there is room for what is kept.
+/// Checks whether the disk has room for what is kept.
 fn disk(config: &Config) -> Finding {
     const ABOUT: &str = "disk";
     let path = existing(&config.state_dir);
@@ -111,7 +110,7 @@ fn disk(config: &Config) -> Finding {
     }
 }
 
-/// The directory that authorities read.
+/// Checks the directory from which authorities read bandwidth files.
 fn publishing(dir: &Path) -> Finding {
     const ABOUT: &str = "bandwidth files";
     if !dir.is_dir() {
@@ -148,7 +147,7 @@ fn publishing(dir: &Path) -> Finding {
     Finding::ok(ABOUT, format!("{} can be written by us and read by tor; {found}", dir.display()))
 }
 
-/// The first directory on the way that a user of another group cannot enter.
+/// The first directory of the path that users of other groups cannot enter.
 fn closed_to_others(dir: &Path) -> Option<&Path> {
     let dir_is_closed = |path: &Path, bits: u32| {
         fs::metadata(path).is_ok_and(|of| of.permissions().mode() & bits != bits)
@@ -180,7 +179,7 @@ mod tests {
         set(above.path(), 0o700);
         assert_eq!(publishing(&dir).level, Level::Bad);
         set(above.path(), 0o755);
-        // Where the system's temporary directories are may be closed itself.
+        // The parent of the temporary directories may be closed itself.
         let closed = closed_to_others(&dir);
         assert!(closed.is_none_or(|closed| closed != dir && closed != above.path()));
         let finding = publishing(&dir);

@@ -1,4 +1,4 @@
-//! This machine: its clock and its kernel.
+//! Checks this host: its clock and its kernel.
 
 use std::fs;
 
@@ -7,18 +7,17 @@ use rustix::process::{Resource, getrlimit};
 use super::Finding;
 use crate::watch::figures::Surroundings;
 
-/// The most that TCP's buffers should have at least: what Linux chooses on hosts with a few GB, and
-/// what the paper's appendix D calls the default for sending. With twenty links and more it is
-/// enough for 1 Gbit/s over 118 ms, because links share what is on the way.
+/// The least value for the maximum of TCP's buffers, in bytes: Linux's default on hosts with a few
+/// GB, and the default for sending in the paper's appendix D. With twenty links or more it is
+/// enough for 1 Gbit/s over 118 ms, because links share the bytes in flight.
 pub(super) const BUFFER_BYTES: u64 = 4 << 20;
-/// What the paper's appendix D tunes them to, with which a single link carries 1 Gbit/s over 118
-/// ms.
+/// The value in the paper's appendix D, with which a single link carries 1 Gbit/s over 118 ms.
 pub(super) const TUNED_BUFFER_BYTES: u64 = 64 << 20;
-/// File descriptors of the coordinator at least: the store, the directory's links, the page, a link
-/// a relay.
+/// The least limit of open files for the coordinator: the store, the directory's links, the page, a
+/// link to each relay.
 const FILES: u64 = 1024;
 
-/// Looks at the clock and the kernel.
+/// Carries out these checks.
 pub(super) fn look() -> Vec<Finding> {
     let read = |path: &str| fs::read_to_string(path).ok();
     vec![
@@ -34,14 +33,14 @@ pub(super) fn look() -> Vec<Finding> {
     ]
 }
 
-/// What the kernel says of its clock.
+/// The state of the kernel's clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Clock {
-    /// Somebody keeps it right; by how much it may be wrong, in microseconds.
+    /// Synchronised, with the largest error in microseconds.
     Kept(libc::c_long),
-    /// Nobody does.
+    /// Not synchronised.
     Alone,
-    /// The kernel does not say.
+    /// The kernel does not report it.
     Unknown,
 }
 
@@ -62,7 +61,7 @@ impl Clock {
     }
 }
 
-/// The clock.
+/// The finding for this state of the clock.
 fn clock(clock: Clock) -> Finding {
     const ABOUT: &str = "clock";
     const ADVICE: &str = "install chrony or turn on systemd-timesyncd: periods begin by the clock, and all \
@@ -85,7 +84,7 @@ fn clock(clock: Clock) -> Finding {
     }
 }
 
-/// A line of three numbers, of which the last is the most that a socket may have.
+/// Checks a setting of three numbers, of which the last is the largest size of a buffer.
 fn buffers(name: &str, line: Option<&str>) -> Finding {
     let most = line
         .and_then(|line| line.split_ascii_whitespace().nth(2))
@@ -96,7 +95,7 @@ fn buffers(name: &str, line: Option<&str>) -> Finding {
     }
 }
 
-/// A buffer of so many bytes.
+/// Checks the largest size of a buffer, in bytes.
 pub(super) fn buffer(about: &str, most: u64) -> Finding {
     let mib = most >> 20;
     if most >= BUFFER_BYTES {
@@ -108,7 +107,7 @@ pub(super) fn buffer(about: &str, most: u64) -> Finding {
     Finding::warn(about, format!("{mib} MiB at most, less than Linux's default of 4"), advice)
 }
 
-/// How congestion is controlled.
+/// Checks the congestion control.
 pub(super) fn congestion(about: &str, name: Option<&str>) -> Finding {
     match name.map(str::trim) {
         Some("cubic") => Finding::ok(about, "cubic, like most relays"),
@@ -127,7 +126,7 @@ pub(super) fn congestion(about: &str, name: Option<&str>) -> Finding {
     }
 }
 
-/// File descriptors of a process.
+/// Checks a process's limit of open files.
 fn files(most: Option<u64>) -> Finding {
     match most {
         Some(most) if most < FILES => Finding::bad(
@@ -140,7 +139,7 @@ fn files(most: Option<u64>) -> Finding {
     }
 }
 
-/// Memory of the machine.
+/// Checks the host's memory.
 fn memory() -> Finding {
     const NEEDED: u64 = 512 << 20;
     let about = "memory";
@@ -181,7 +180,7 @@ mod tests {
             assert_eq!(finding.level, level, "{finding}");
             assert!(level == Level::Ok || finding.found.len() > 5, "{finding}");
         }
-        // Whatever this machine is like, it can be said.
+        // Every host has six findings.
         assert_eq!(look().len(), 6);
     }
 }

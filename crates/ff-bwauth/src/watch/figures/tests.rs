@@ -1,4 +1,4 @@
-//! The figures as Prometheus reads them, and that what is built on them exists.
+//! Tests that Prometheus accepts the metrics, and that alerts and dashboards use existing ones.
 
 use std::collections::BTreeSet;
 use std::io::Write as _;
@@ -9,7 +9,7 @@ use ff_operator::http::text_format;
 use super::*;
 use crate::watch::page::tests::made_up::status;
 
-/// The figures of a coordinator that is made up.
+/// The metrics of an invented coordinator.
 fn made_up() -> String {
     let surroundings = Surroundings {
         store_bytes: Some(1 << 30),
@@ -25,7 +25,7 @@ fn made_up() -> String {
     text(Some(&status(10)), &surroundings, Some(&relays), 1_795_170_600).expect("text")
 }
 
-/// The names of all values.
+/// The names of all metrics.
 fn names(text: &str) -> BTreeSet<&str> {
     let values = text.lines().filter(|line| !line.starts_with('#'));
     values.filter_map(|line| line.split(['{', ' ']).next()).collect()
@@ -73,8 +73,7 @@ fn without_a_status_there_is_what_the_system_says() {
     assert_eq!((here.store_bytes, here.published_unix_secs), (None, None));
 }
 
-/// Prometheus' own tool reads the figures without complaints. `FF_TEST_PROMTOOL=1` says that it is
-/// installed.
+/// Prometheus' own tool accepts the metrics. `FF_TEST_PROMTOOL=1` means that it is installed.
 #[test]
 fn promtool_accepts_the_older_format() {
     if std::env::var_os("FF_TEST_PROMTOOL").is_none_or(|value| value != "1") {
@@ -91,7 +90,7 @@ fn promtool_accepts_the_older_format() {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// Words of a text that are names of figures.
+/// Words of a text that are names of metrics.
 fn named(text: &str) -> BTreeSet<&str> {
     let words = text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
     words.filter(|word| word.starts_with("flashflow_")).collect()
@@ -108,7 +107,7 @@ fn rules_and_dashboard_name_only_what_there_is() {
         assert!(missing.is_empty(), "{missing:?} are not in /metrics");
         assert!(named(file).len() >= least, "{:?}", named(file));
     }
-    // Labels that are picked by value are of values that exist.
+    // Labels that are selected by value have existing values.
     let codes: BTreeSet<_> = FailureKind::ALL.iter().map(|kind| kind.code()).collect();
     let picked = alerts
         .split("code")

@@ -1,4 +1,4 @@
-//! How the capacities of the relays are distributed.
+//! The distribution of the relays' capacities.
 
 use std::sync::Arc;
 
@@ -14,10 +14,10 @@ use super::text::{grouped, percent, rate, time};
 use super::{Site, now};
 use crate::watch::chart::{self, Bin, mbit};
 
-/// How far back results go: relays that have one in these days are old ones to the schedule (paper
-/// §4.3).
+/// The age of results that are shown, in days: relays with a result in these days are old ones for
+/// the schedule (paper §4.3).
 const DAYS: u64 = 30;
-/// The parts that are named in the table.
+/// The percentiles in the table.
 const PERCENTILES: [(usize, &str); 9] = [
     (0, "minimum"),
     (5, "5 %"),
@@ -30,15 +30,15 @@ const PERCENTILES: [(usize, &str); 9] = [
     (100, "maximum"),
 ];
 
-/// What the relays were last measured at.
+/// The distribution of the relays' last estimates.
 pub(super) struct Distribution {
-    /// When this was so.
+    /// When it was computed.
     made_unix_secs: u64,
-    /// The estimates, the least first.
+    /// The estimates, in ascending order.
     pub(super) estimates: Vec<Estimate>,
 }
 
-/// The newest estimates, made anew if those that are kept are too old.
+/// The newest estimates; computed again if the cached ones are too old.
 pub(super) async fn distribution(site: &Site) -> Result<Arc<Distribution>, AskError> {
     site.capacities.get(0, look(site)).await
 }
@@ -55,7 +55,6 @@ pub(super) async fn look(site: &Site) -> Result<Distribution, AskError> {
     reading.await
 }
 
-/// The page.
 pub(super) async fn page(State(site): State<Arc<Site>>) -> Response {
     let page = Page::new(&site, "Capacities").at("/capacities");
     match distribution(&site).await {
@@ -65,7 +64,6 @@ pub(super) async fn page(State(site): State<Arc<Site>>) -> Response {
 }
 
 impl Distribution {
-    /// The content of the page.
     fn html(&self) -> Markup {
         let rates: Vec<_> = self.estimates.iter().map(|one| one.estimate.mbit()).collect();
         let bins = chart::bins(&rates);
@@ -96,7 +94,7 @@ impl Distribution {
         }
     }
 
-    /// The parts and their bounds.
+    /// The table of percentiles.
     fn percentiles(&self) -> Markup {
         let at = |percent| self.estimates.get(place(self.estimates.len(), percent));
         html! {
@@ -118,7 +116,7 @@ fn place(count: usize, percent: usize) -> usize {
     (count * percent).div_ceil(100).saturating_sub(1)
 }
 
-/// The steps of the histogram.
+/// The bins of the histogram as a table.
 fn steps(bins: &[Bin], all: u64) -> Markup {
     let sums = bins.iter().scan(0, |sum, bin| {
         *sum += bin.count;
@@ -150,7 +148,7 @@ mod tests {
             for (percent, name) in PERCENTILES {
                 let at = place(count, percent);
                 assert!(at < count, "{name} of {count}");
-                // The values up to this index are just enough.
+                // This index is the least that reaches the percentage.
                 assert!((at + 1) * 100 >= count * percent, "{name} of {count}");
                 assert!(at == 0 || at * 100 < count * percent, "{name} of {count}");
             }

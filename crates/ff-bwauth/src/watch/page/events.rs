@@ -1,4 +1,4 @@
-//! Changes as server-sent events: parts of pages, made by the server like the pages themselves.
+//! Changes as server-sent events: parts of pages, as HTML from the server.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -15,8 +15,8 @@ use tokio::time::timeout;
 
 use super::{Live, Site, overview, team};
 
-/// How often something is sent when nothing changes, so that a closed connection is noticed, and a
-/// reader learns that a coordinator hangs.
+/// The interval of events when nothing changes, so that closed connections are noticed, and readers
+/// notice when a coordinator hangs.
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
 
 /// A part of a page that changes.
@@ -31,7 +31,7 @@ enum Part {
 }
 
 impl Part {
-    /// Its name, in pages and events.
+    /// The name in pages and events.
     fn name(self) -> &'static str {
         match self {
             Self::Live => "live",
@@ -40,7 +40,7 @@ impl Part {
         }
     }
 
-    /// The part as it is now.
+    /// The HTML of the part now.
     async fn html(self, site: &Site) -> String {
         match self {
             Self::Live => overview::live(site),
@@ -53,13 +53,12 @@ impl Part {
 
 /// A stream of events.
 struct News {
-    /// The data of the parts.
     site: Arc<Site>,
-    /// The news.
+    /// The status.
     live: Live,
     /// The requested parts, with the last text sent of each.
     parts: Vec<(Part, String)>,
-    /// Its place among the streams.
+    /// A permit for one of the streams.
     _place: OwnedSemaphorePermit,
 }
 
@@ -82,10 +81,9 @@ pub(super) async fn stream(
     Sse::new(events).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)).into_response()
 }
 
-/// The events.
 fn events(stream: News) -> impl Stream<Item = Result<Event, Infallible>> {
     stream::unfold(stream, |mut stream| async move {
-        // Without a change the parts are computed all the same: they show how old they are.
+        // Parts are computed also without a change, because they show their age.
         if let Ok(Err(_)) = timeout(KEEP_ALIVE, stream.live.changed()).await {
             return None;
         }

@@ -13,18 +13,16 @@ use super::text::{grouped, shown, time};
 use super::{Site, now};
 use crate::watch::meaning::meaning;
 
-/// Over how many days is counted.
+/// The numbers of days over which failures are counted.
 const DAYS: [u64; 3] = [1, 7, 30];
 
 /// Failures by code, over each of [`DAYS`].
 pub(super) struct Counts {
-    /// When this was so.
+    /// When they were counted.
     made_unix_secs: u64,
-    /// The counts.
     codes: BTreeMap<String, [u64; DAYS.len()]>,
 }
 
-/// The page.
 pub(super) async fn page(State(site): State<Arc<Site>>) -> Response {
     let page = Page::new(&site, "Failures").at("/failures");
     let made_unix_secs = now();
@@ -45,7 +43,7 @@ pub(super) async fn page(State(site): State<Arc<Site>>) -> Response {
 }
 
 impl Counts {
-    /// The content of the page: the most frequent first.
+    /// The table; the most frequent failures first.
     fn html(&self) -> Markup {
         let mut rows: Vec<_> = self.codes.iter().collect();
         rows.sort_by_key(|(_, counts)| std::cmp::Reverse((counts[2], counts[1], counts[0])));

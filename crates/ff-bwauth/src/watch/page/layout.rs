@@ -1,4 +1,4 @@
-//! What all pages have in common.
+//! The layout that all pages share.
 
 use axum::http::{StatusCode, header};
 use axum::response::{Html, IntoResponse, Response};
@@ -9,7 +9,7 @@ use super::pool::AskError;
 use super::text::{ago, plain, time};
 use crate::watch::problems::STALE_SECS;
 
-/// The pages that every page leads to.
+/// The main pages, to which every page links.
 const PAGES: [(&str, &str); 5] = [
     ("/", "Overview"),
     ("/team", "Team"),
@@ -17,38 +17,36 @@ const PAGES: [(&str, &str); 5] = [
     ("/failures", "Failures"),
     ("/relays", "Relays"),
 ];
-/// How often a page that changes is loaded again where there is no JavaScript, in seconds.
+/// How often a live page is reloaded without JavaScript, in seconds.
 const REFRESH_SECS: u32 = 15;
 
-/// A page before it has a content.
+/// A page without its content.
 pub(super) struct Page<'a> {
-    /// What it is made of.
     site: &'a Site,
-    /// Its title.
     title: &'a str,
-    /// Its own address, to mark it among the pages.
+    /// The page's own path, to mark it among the links.
     path: &'a str,
-    /// Whether it changes from second to second.
+    /// Whether the content changes every second.
     is_live: bool,
 }
 
 impl<'a> Page<'a> {
-    /// A page with this title that is none of the main ones.
+    /// A page with this title that is not a main page.
     pub(super) fn new(site: &'a Site, title: &'a str) -> Self {
         Self { site, title, path: "", is_live: false }
     }
 
-    /// One of the main ones.
+    /// Makes it the main page at this path.
     pub(super) fn at(self, path: &'a str) -> Self {
         Self { path, ..self }
     }
 
-    /// One that changes from second to second.
+    /// Makes it a live page.
     pub(super) fn live(self) -> Self {
         Self { is_live: true, ..self }
     }
 
-    /// The whole page.
+    /// The whole page as HTML.
     pub(super) fn html(self, content: &Markup) -> Html<String> {
         let title = plain(self.title);
         let version = env!("CARGO_PKG_VERSION");
@@ -97,7 +95,7 @@ impl<'a> Page<'a> {
     }
 }
 
-/// What must be said about the coordinator itself.
+/// A warning while the coordinator is starting or does not respond.
 pub(super) fn state(site: &Site) -> Markup {
     let now = super::now();
     let live = site.live.borrow();
@@ -113,12 +111,12 @@ pub(super) fn state(site: &Site) -> Markup {
     }
 }
 
-/// A sentence in place of a content.
+/// A sentence instead of content.
 pub(super) fn sentence(text: &str) -> Markup {
     html! { p.notice { (plain(text)) } }
 }
 
-/// A page that says why there is none.
+/// A page that shows an error.
 pub(super) fn failed(page: Page<'_>, error: &AskError) -> Response {
     let status = match error {
         AskError::Busy | AskError::Late => StatusCode::SERVICE_UNAVAILABLE,
@@ -128,8 +126,8 @@ pub(super) fn failed(page: Page<'_>, error: &AskError) -> Response {
     (status, [(header::RETRY_AFTER, "5")], page.html(&content)).into_response()
 }
 
-/// A drawing that is as wide as there is room, and scrolls on narrow screens; `label` is for those
-/// who do not see it.
+/// A chart that is as wide as its container, and scrolls on narrow screens; `label` is for screen
+/// readers.
 pub(super) fn figure(label: &str, svg: Result<String, impl std::fmt::Display>) -> Markup {
     match svg {
         Ok(svg) => {

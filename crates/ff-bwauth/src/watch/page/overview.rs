@@ -1,4 +1,4 @@
-//! The first page: what the coordinator does now, and how far the period is.
+//! The first page: the coordinator's current work and the progress of the period.
 
 use std::sync::Arc;
 
@@ -13,10 +13,9 @@ use super::{Site, now, slots};
 use crate::watch::status::{PeriodStatus, RunningStatus, Status};
 use crate::watch::{problems, summary};
 
-/// Width and height of the small drawing of a running measurement's seconds.
+/// Width and height of the small chart of a running measurement's seconds.
 const SPARK: (u32, u32) = (160, 24);
 
-/// The page.
 pub(super) async fn page(State(site): State<Arc<Site>>) -> Response {
     let map = map(&site).await;
     let content = html! {
@@ -27,7 +26,7 @@ pub(super) async fn page(State(site): State<Arc<Site>>) -> Response {
     Page::new(&site, "Overview").at("/").live().html(&content).into_response()
 }
 
-/// The map, or why there is none.
+/// The map of slots, or the error.
 pub(super) async fn map(site: &Site) -> Markup {
     match slots::map(site).await {
         Ok(map) => map.html(now()),
@@ -35,7 +34,7 @@ pub(super) async fn map(site: &Site) -> Markup {
     }
 }
 
-/// What changes from second to second.
+/// The parts that change every second.
 pub(super) fn live(site: &Site) -> Markup {
     let status = site.live.borrow().clone();
     html! {
@@ -49,7 +48,7 @@ pub(super) fn live(site: &Site) -> Markup {
     }
 }
 
-/// Which coordinator this is, and whether it needs its operator.
+/// The coordinator's name and whether it has problems.
 fn well(status: &Status) -> Markup {
     let identity = plain(&status.coordinator);
     let problems = problems::all(status, now());
@@ -65,7 +64,7 @@ fn well(status: &Status) -> Markup {
     }
 }
 
-/// The problems, with their start.
+/// The problems, with the time since when they exist.
 fn problems(status: &Status) -> Markup {
     html! {
         @if !status.problems.is_empty() {
@@ -84,7 +83,7 @@ fn problems(status: &Status) -> Markup {
     }
 }
 
-/// How far everything is.
+/// The main figures.
 fn facts(status: &Status) -> Markup {
     let now = status.now_unix_secs;
     let network = &status.network;
@@ -117,7 +116,7 @@ fn facts(status: &Status) -> Markup {
     }
 }
 
-/// How far the period is.
+/// The progress of the period.
 fn period(period: Option<&PeriodStatus>, now: u64) -> Markup {
     let Some(period) = period else {
         return html! { div { dt { "Period" } dd { "none yet: it is planned as soon as there is a consensus" } } };
@@ -169,7 +168,7 @@ fn published(status: &Status) -> Markup {
     }
 }
 
-/// What is being measured.
+/// The running measurements.
 fn running(status: &Status) -> Markup {
     html! {
         h2 { "Being measured now" }

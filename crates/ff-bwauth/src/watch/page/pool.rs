@@ -1,4 +1,5 @@
-//! Reading the store off the threads that answer, a bounded number of readers at a time.
+//! Reads the store on threads other than those that answer requests, with a limited number of
+//! readers.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -10,7 +11,7 @@ use ff_store::{Reader, Store, StoreError};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
-/// Readers at a time for each of the two kinds of work, each with a cache of 4 MiB.
+/// Readers for each of the two kinds of work; each has a cache of 4 MiB.
 const READERS: usize = 2;
 /// How long a request waits for a reader.
 const WAIT: Duration = Duration::from_secs(3);
@@ -48,7 +49,6 @@ type FileId = (u64, u64);
 
 /// Readers of the store.
 pub(super) struct Pool {
-    /// The store's file.
     path: PathBuf,
     /// Readers that are not in use.
     idle: Mutex<Vec<(FileId, Reader)>>,
@@ -59,13 +59,12 @@ pub(super) struct Pool {
 }
 
 impl Pool {
-    /// Readers of the store at `path`, which need not be there yet.
+    /// Readers of the store at `path`, which need not exist yet.
     pub(super) fn new(path: PathBuf) -> Self {
         let semaphore = || Arc::new(Semaphore::new(READERS));
         Self { path, idle: Mutex::default(), little: semaphore(), much: semaphore() }
     }
 
-    /// The store's file.
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
@@ -99,7 +98,7 @@ impl Pool {
         }
     }
 
-    /// Answers a question.
+    /// Runs a query in a reader.
     fn answer<T>(
         &self,
         question: impl FnOnce(&Reader) -> Result<T, StoreError>,

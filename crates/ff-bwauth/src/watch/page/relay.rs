@@ -1,4 +1,4 @@
-//! A relay: how its number came about, and every attempt to measure it.
+//! The page of a relay: how its number was computed, and all attempts to measure it.
 
 use std::sync::Arc;
 
@@ -19,20 +19,19 @@ use super::{Site, now};
 use crate::watch::explain::{Explanation, fingerprint};
 use crate::watch::meaning::meaning;
 
-/// Attempts that are listed at most.
+/// The largest number of listed attempts.
 const MOST: u32 = 200;
-/// Attempts of which the seconds are drawn.
+/// The number of attempts whose seconds are drawn.
 const MOST_DRAWN: usize = 10;
 
-/// What is known of a relay.
+/// The data about a relay.
 struct Known {
     /// Its attempts, the newest first; the first [`MOST_DRAWN`] with their seconds.
     attempts: Vec<Attempt>,
-    /// How its number came about, or why that cannot be said.
+    /// How its number was computed, or why that is unknown.
     explanation: Result<Explanation, String>,
 }
 
-/// The page.
 pub(super) async fn page(State(site): State<Arc<Site>>, Path(name): Path<String>) -> Response {
     let page = Page::new(&site, "Relay");
     let Some(fingerprint) = fingerprint(&name) else {
@@ -56,13 +55,13 @@ pub(super) async fn page(State(site): State<Arc<Site>>, Path(name): Path<String>
     }
 }
 
-/// Reads what the store knows of all relays.
+/// Reads the store's data about all relays.
 pub(super) async fn remember(site: &Site) -> Result<Memory, AskError> {
     let (now, max_age_secs) = (now(), site.options.rules.max_age_secs);
     site.pool.ask(Work::Much, move |reader| reader.memory(now, max_age_secs)).await
 }
 
-/// Reads all that is known.
+/// Reads the data about a relay.
 async fn look(site: &Site, fingerprint: Fingerprint) -> Result<Known, AskError> {
     let network = site.options.network.as_ref().and_then(|network| network.borrow().clone());
     let (rules, publish_dir) = (site.options.rules.clone(), site.options.publish_dir.clone());
@@ -97,20 +96,19 @@ async fn look(site: &Site, fingerprint: Fingerprint) -> Result<Known, AskError> 
 }
 
 impl Known {
-    /// What it is called.
+    /// The relay's nickname, if known.
     fn nickname(&self) -> Option<&str> {
         let explained =
             self.explanation.as_ref().ok().and_then(|one| one.trace.nickname.as_deref());
         explained.or_else(|| self.attempts.first()?.outcome.target.nickname.as_deref())
     }
 
-    /// Whether the consensus does not have it, or there is none.
+    /// Whether there is no consensus, or it does not have the relay.
     fn is_unknown(&self) -> bool {
         let why = self.explanation.as_ref().ok().map(|one| one.trace.no_number.as_ref());
         why.is_none_or(|why| why.is_some_and(|why| why.code == "not_in_consensus"))
     }
 
-    /// The content of the page.
     fn html(&self, fingerprint: &Fingerprint) -> Markup {
         html! {
             p { code { (hex::encode_upper(fingerprint)) } }
@@ -124,7 +122,7 @@ impl Known {
         }
     }
 
-    /// Its number and the trace of it.
+    /// The relay's number and its trace.
     fn number(&self) -> Markup {
         match &self.explanation {
             Err(reason) => sentence(&format!("The explanation is not available: {reason}.")),
@@ -155,7 +153,6 @@ impl Known {
         }
     }
 
-    /// All attempts.
     fn attempts(&self) -> Markup {
         if self.attempts.is_empty() {
             return html! { p { "None." } };
@@ -223,7 +220,7 @@ fn seconds(attempt: &Attempt) -> Markup {
     }
 }
 
-/// Lines of text, of which each may hold foreign words; only the ends of lines stay what they are.
+/// Lines of text, each of which may contain foreign text.
 fn shown_lines(text: &str) -> Markup {
     html! { @for line in text.lines() { (shown(line)) "\n" } }
 }

@@ -17,9 +17,9 @@ use super::layout::{Page, failed};
 use super::text::{ago, grouped, in_address, plain, relays, shown, time};
 use super::{Site, now};
 
-/// Relays on a page.
+/// Relays per page.
 const PER_PAGE: usize = 200;
-/// The longest text to search for: a fingerprint with blanks is shorter.
+/// The longest search text: a fingerprint with blanks is shorter.
 const MAX_TEXT: usize = 60;
 
 /// A request for the table.
@@ -35,7 +35,6 @@ struct Asked {
     page: usize,
 }
 
-/// The page.
 pub(super) async fn page(
     State(site): State<Arc<Site>>,
     Query(query): Query<HashMap<String, String>>,
@@ -85,7 +84,6 @@ impl Asked {
     }
 }
 
-/// The content of the page.
 fn content(list: &List, asked: &Asked, now: u64) -> Markup {
     let found = list.sorted(&asked.text, asked.column, asked.is_descending);
     let pages = found.len().div_ceil(PER_PAGE).max(1);
@@ -111,7 +109,7 @@ fn content(list: &List, asked: &Asked, now: u64) -> Markup {
     }
 }
 
-/// Where to ask.
+/// The search form.
 fn form(asked: &Asked, text: &str) -> Markup {
     html! {
         form action="/relays" method="get" role="search" {
@@ -125,7 +123,7 @@ fn form(asked: &Asked, text: &str) -> Markup {
     }
 }
 
-/// The files with the shown numbers.
+/// The names of the files with the shown numbers.
 fn sources(list: &List) -> Markup {
     html! {
         p.small {
@@ -141,7 +139,6 @@ fn sources(list: &List) -> Markup {
     }
 }
 
-/// The table.
 fn table(rows: &[&Row], asked: &Asked, now: u64) -> Markup {
     html! {
         div.wide tabindex="0" {
@@ -167,7 +164,7 @@ fn head(column: Column, asked: &Asked) -> Markup {
     }
 }
 
-/// A relay.
+/// A row of the table.
 fn body_row(row: &Row, now: u64) -> Markup {
     let fingerprint = hex::encode_upper(row.fingerprint);
     html! {
@@ -199,7 +196,7 @@ fn number(number: Option<u64>) -> String {
     number.map_or_else(|| "-".to_owned(), grouped)
 }
 
-/// Links to the pages before and after.
+/// Links to the previous and the next page.
 fn turn(asked: &Asked, pages: usize) -> Markup {
     let address = |page: usize| Asked { page, ..asked.clone() }.address();
     html! {

@@ -1,4 +1,4 @@
-//! The map: every slot of a period as a cell, coloured by what became of it.
+//! The map of a period: a cell for each slot, coloured by its state.
 
 use ff_store::{Period, SlotCount};
 use maud::{Markup, html};
@@ -7,25 +7,25 @@ use super::Site;
 use super::pool::{AskError, Work};
 use super::text::{clock, grouped, time};
 
-/// Rows of the map, or as many as make rows of [`MIN_PER_ROW`].
+/// The number of rows of the map; fewer if a row would have fewer than [`MIN_PER_ROW`] cells.
 const ROWS: u32 = 24;
-/// Cells of a row at least.
+/// The least number of cells of a row.
 const MIN_PER_ROW: u32 = 20;
 /// Width and height of a cell; the page scales them.
 const CELL: (u32, u32) = (10, 14);
 
-/// What became of the slots of a period.
+/// The states of a period's slots.
 pub(super) struct Map {
     /// The period, if there has been one.
     period: Option<Period>,
-    /// Its slots, also those without a relay.
+    /// All its slots, also those without a relay.
     slots: Vec<SlotCount>,
 }
 
-/// What became of a slot.
+/// The state of a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// All its relays were measured, conclusively or not, or do not take part.
+    /// All its relays were measured, conclusively or not, or do not support FlashFlow.
     Done,
     /// A planned relay failed or was not measured.
     Failing,
@@ -36,10 +36,10 @@ enum State {
 }
 
 impl State {
-    /// All of them, as in the legend.
+    /// All states, in the order of the legend.
     const ALL: [Self; 4] = [Self::Done, Self::Failing, Self::ToCome, Self::Empty];
 
-    /// That of a slot, when `now_slot` is running.
+    /// The state of a slot while `now_slot` is running.
     fn of(count: &SlotCount, now_slot: u32) -> Self {
         let done = done(count);
         let is_over = count.slot < now_slot && count.begun == 0;
@@ -52,7 +52,7 @@ impl State {
         }
     }
 
-    /// The class of its cell.
+    /// The CSS class of a cell.
     fn class(self) -> &'static str {
         match self {
             Self::Done => "s-done",
@@ -62,7 +62,6 @@ impl State {
         }
     }
 
-    /// Its name.
     fn name(self) -> &'static str {
         match self {
             Self::Done => "done",
@@ -73,10 +72,10 @@ impl State {
     }
 }
 
-/// The map of the period under way, or of the last one.
+/// The map of the current period, or else of the last one.
 pub(super) async fn map(site: &Site) -> Result<std::sync::Arc<Map>, AskError> {
     let live = site.live.borrow().as_ref().and_then(|status| Some(status.period.as_ref()?.number));
-    // What was finished a moment ago is to be seen.
+    // A cached map of another period is not shown.
     let key = live.unwrap_or(u64::MAX);
     let pool = site.pool.clone();
     let make = pool.ask(Work::Little, move |reader| {
@@ -91,7 +90,7 @@ pub(super) async fn map(site: &Site) -> Result<std::sync::Arc<Map>, AskError> {
     site.map.get(key, make).await
 }
 
-/// Every slot, of which `counts` are those with a relay.
+/// All slots; `counts` has those with a relay.
 fn every(slots: u32, counts: &[SlotCount]) -> Vec<SlotCount> {
     let mut counts = counts.iter().peekable();
     let count = |slot| match counts.next_if(|count| count.slot == slot) {
@@ -102,7 +101,7 @@ fn every(slots: u32, counts: &[SlotCount]) -> Vec<SlotCount> {
 }
 
 impl Map {
-    /// It as a table of rows of cells; each row says in words what it shows.
+    /// The map as a table of rows of cells; each row has its content in words.
     pub(super) fn html(&self, now: u64) -> Markup {
         let Some(period) = &self.period else {
             return html! { p.notice { "No period has been planned yet." } };
@@ -175,7 +174,7 @@ fn row_html(row: &[SlotCount], period: &Period, per_row: usize, now_slot: u32) -
     }
 }
 
-/// The cells of a row: from, to, and what they are. Only empty ones are joined.
+/// Cells of a row that are drawn together: from, to, and their state. Only empty ones are joined.
 fn runs(row: &[SlotCount], now_slot: u32) -> Vec<(usize, usize, State)> {
     let mut runs: Vec<(usize, usize, State)> = Vec::new();
     let mut is_open = false;
@@ -191,12 +190,12 @@ fn runs(row: &[SlotCount], now_slot: u32) -> Vec<(usize, usize, State)> {
     runs
 }
 
-/// The relays of a slot that are done without a failure.
+/// The number of a slot's relays that are done without a failure.
 fn done(slot: &SlotCount) -> u32 {
     slot.conclusive + slot.inconclusive + slot.unsupported
 }
 
-/// A cell in words.
+/// A cell's content in words.
 fn cell(slot: &SlotCount, state: State) -> String {
     let left = slot.planned.saturating_sub(done(slot) + slot.failed + slot.begun);
     let rest = if state == State::ToCome { "to come" } else { "not measured" };
@@ -215,7 +214,7 @@ fn cell(slot: &SlotCount, state: State) -> String {
     if text.is_empty() { state.name().to_owned() } else { format!("{}: {text}", state.name()) }
 }
 
-/// A row in words.
+/// A row's content in words.
 fn sum(row: &[SlotCount]) -> String {
     let add = |of: fn(&SlotCount) -> u32| row.iter().map(|slot| u64::from(of(slot))).sum::<u64>();
     let (planned, failed) = (add(|slot| slot.planned), add(|slot| slot.failed));

@@ -1,4 +1,4 @@
-//! The team: who measures, and how they are.
+//! The team's page: measurers with their state and capacity.
 
 use std::sync::Arc;
 
@@ -13,11 +13,10 @@ use super::pool::Work;
 use super::text::{ago, rate, shown, time};
 use crate::watch::status::MemberStatus;
 
-/// How far a measurer's clock may be off before it is said, in milliseconds: the first second of a
-/// measurement is then another one there.
+/// The error of a measurer's clock from which it is shown, in milliseconds: it shifts the seconds
+/// of a measurement.
 pub(in crate::watch) const CLOCK_OFF_MILLIS: u64 = 500;
 
-/// The page.
 pub(super) async fn page(State(site): State<Arc<Site>>) -> Response {
     let page = Page::new(&site, "Team").at("/team").live();
     match site.pool.ask(Work::Little, ff_store::Reader::measurers).await {
@@ -33,7 +32,7 @@ pub(super) async fn page(State(site): State<Arc<Site>>) -> Response {
     }
 }
 
-/// The team as it is now.
+/// The current state of the team.
 pub(super) fn live(site: &Site) -> Markup {
     let status = site.live.borrow().clone();
     html! {
@@ -59,7 +58,7 @@ pub(super) fn live(site: &Site) -> Markup {
     }
 }
 
-/// A measurer.
+/// A row of the table: a measurer.
 fn row(member: &MemberStatus, now: u64) -> Markup {
     let is_off = member.clock_ahead_millis.unsigned_abs() > CLOCK_OFF_MILLIS;
     html! {
@@ -84,7 +83,7 @@ fn row(member: &MemberStatus, now: u64) -> Markup {
     }
 }
 
-/// What the store knows of all measurers that there have ever been.
+/// The store's data about all measurers, also former ones.
 fn capacities(rows: &[MeasurerRow]) -> Markup {
     html! {
         @if rows.is_empty() { p { "No measurer is known yet." } } @else {

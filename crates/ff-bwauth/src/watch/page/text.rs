@@ -1,4 +1,4 @@
-//! Numbers, times and foreign texts as the pages show them.
+//! Formats numbers, times and foreign texts for the pages.
 
 use ff_base::utc::Utc;
 use ff_coordinator::report::escape::Escaped;
@@ -13,7 +13,7 @@ const SPANS: [(u64, &str); 3] = [(24 * 3600, "d"), (3600, "h"), (60, "min")];
 /// 3986, section 2.3).
 const IN_QUERY: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
-/// A text of somebody else's, as it is: no markup, and nothing that reorders what stands beside it.
+/// A foreign text, without markup and without characters that reorder the text around it.
 pub(in crate::watch) fn shown(text: &str) -> Markup {
     PreEscaped(Escaped(text).to_string())
 }
@@ -36,30 +36,29 @@ pub(in crate::watch) fn in_address(text: &str) -> String {
     utf8_percent_encode(text, IN_QUERY).to_string()
 }
 
-/// A rate.
 pub(in crate::watch) fn rate(bytes_per_sec: u64) -> String {
     BytesPerSec::new(bytes_per_sec).to_string()
 }
 
-/// A time, for people and for programs.
+/// A time, readable by people and by programs.
 pub(in crate::watch) fn time(unix_secs: u64) -> Markup {
     let Ok(utc) = Utc::from_unix_secs(unix_secs) else { return html! { "-" } };
     let text = utc.to_string();
     html! { time datetime={ (text) "Z" } { (text.replace('T', " ")) " UTC" } }
 }
 
-/// The same as plain text.
+/// A time as plain text.
 pub(in crate::watch) fn utc(unix_secs: u64) -> String {
     Utc::from_unix_secs(unix_secs).map_or_else(|_| "-".to_owned(), |utc| format!("{utc} UTC"))
 }
 
-/// A time of a day, to the minute.
+/// The time of day, in hours and minutes.
 pub(in crate::watch) fn clock(unix_secs: u64) -> String {
     let utc = Utc::from_unix_secs(unix_secs).map(|utc| utc.to_string());
     utc.ok().and_then(|text| text.get(11..16).map(str::to_owned)).unwrap_or_default()
 }
 
-/// How long something takes or took, in its two greatest units.
+/// A duration, in its two largest units.
 pub(in crate::watch) fn span(secs: u64) -> String {
     let mut left = secs;
     let mut words = Vec::new();
@@ -76,7 +75,7 @@ pub(in crate::watch) fn span(secs: u64) -> String {
     words.join(" ")
 }
 
-/// When something was, seen from `now`.
+/// The time from `unix_secs` to `now` in words.
 pub(in crate::watch) fn ago(now: u64, unix_secs: u64) -> String {
     match now.checked_sub(unix_secs) {
         Some(secs) => format!("{} ago", span(secs)),
@@ -102,7 +101,7 @@ pub(in crate::watch) fn relays(count: u64) -> String {
     if count == 1 { "1 relay".to_owned() } else { format!("{} relays", grouped(count)) }
 }
 
-/// How much of a whole.
+/// A part of a whole in percent.
 #[expect(clippy::cast_precision_loss, reason = "counts lie far below 2^53")]
 pub(in crate::watch) fn percent(part: u64, whole: u64) -> String {
     if whole == 0 { "-".to_owned() } else { format!("{:.1} %", part as f64 * 100.0 / whole as f64) }

@@ -1,5 +1,5 @@
 //! A reader of bandwidth files that follows tor's `bwauth.c` rule by rule, but returns an error
-//! where tor logs a warning and goes on: a file of ours shall give no reason for one.
+//! where tor logs a warning: our files must cause none.
 
 use std::collections::HashMap;
 
@@ -10,16 +10,16 @@ const MAX_AGE_SECS: u64 = 3 * 24 * 60 * 60;
 /// tor's `MAX_BW_FILE_HEADER_COUNT_IN_VOTE`: more headers do not reach the vote.
 const MAX_HEADERS: usize = 50;
 
-/// What an authority gets from a file.
+/// An authority's data from a file.
 #[derive(Debug, Default)]
 pub(crate) struct Read {
     /// The first line.
     pub(crate) timestamp: u64,
     /// The headers that go into the vote.
     pub(crate) headers: HashMap<String, String>,
-    /// Kilobytes per second, by fingerprint: what is voted for.
+    /// The votes in kilobytes per second, by fingerprint.
     pub(crate) votes: HashMap<String, u32>,
-    /// Keys and values of every relay line, also of those not voted for.
+    /// Keys and values of all relay lines, including those without a vote.
     pub(crate) lines: HashMap<String, HashMap<String, String>>,
 }
 
@@ -47,8 +47,8 @@ pub(crate) fn read(text: &str, now: u64) -> Result<Read, String> {
     if !is_after_headers {
         return Err("no terminator".to_owned());
     }
-    // What `ff-bwauth v3bw check` says must be the same; it also names what authorities take all
-    // the same.
+    // `ff-bwauth v3bw check` must find the same; it also reports what authorities accept
+    // nevertheless.
     let reading = Reading::of(text.as_bytes(), now);
     if reading.worst() > Some(Severity::Against) {
         return Err(format!("{:?}", reading.findings));
@@ -56,7 +56,7 @@ pub(crate) fn read(text: &str, now: u64) -> Result<Read, String> {
     Ok(read)
 }
 
-/// A line without its end, which must be there (`tor_getline` and the check after it).
+/// A line without its terminator, which is required (`tor_getline` and the check after it).
 fn next_line<'a>(rest: &mut &'a str) -> Result<&'a str, String> {
     let (line, after) = rest.split_once('\n').ok_or("Incomplete line in bandwidth file")?;
     *rest = after;
@@ -66,7 +66,7 @@ fn next_line<'a>(rest: &mut &'a str) -> Result<&'a str, String> {
     Ok(line)
 }
 
-/// The first line; too old is refused.
+/// The timestamp in the first line; an old one is refused.
 fn timestamp(line: &str, now: u64) -> Result<u64, String> {
     let time: u64 = line.parse().map_err(|_| "Non-integer time in bandwidth file")?;
     if now.saturating_sub(time) > MAX_AGE_SECS {

@@ -1,4 +1,4 @@
-//! Each limit: what breaks it, what does not, and what overrides it.
+//! Each limit: publications that break it or keep it, and overrides.
 
 use std::fs;
 use std::path::Path;
@@ -12,12 +12,12 @@ use ff_proto::failure::FailureKind;
 use super::{measured, network, votes};
 use crate::samples::NOW;
 
-/// Ten relays, number `n` with n times this.
+/// Ten relays; number `n` has n times this rate.
 fn ten(hours_ago: u64, mbit: u64) -> Vec<Outcome> {
     (1..=10).map(|relay| measured(relay, hours_ago, mbit * u64::from(relay))).collect()
 }
 
-/// Publishes; the limits that refuse it.
+/// Publishes, and returns the limits that refuse it.
 fn broken(dir: &Path, outcomes: &[Outcome], publication: Publication) -> Vec<Limit> {
     match publish::publish(dir, &PublishRules::default(), outcomes, publication) {
         Ok(_) => Vec::new(),
@@ -26,7 +26,7 @@ fn broken(dir: &Path, outcomes: &[Outcome], publication: Publication) -> Vec<Lim
     }
 }
 
-/// A directory in which a file of ten relays has been published an hour ago.
+/// A directory in which a file of ten relays was published an hour ago.
 fn published() -> tempfile::TempDir {
     let dir = tempfile::tempdir().expect("a directory");
     let hour_ago = Publication { now_unix_secs: NOW - 3600, ..network(10) };
@@ -34,7 +34,7 @@ fn published() -> tempfile::TempDir {
     dir
 }
 
-/// What the link leads to.
+/// The text of the file that the link points to.
 fn latest(dir: &Path) -> String {
     fs::read_to_string(dir.join(LATEST)).expect("the latest file")
 }
@@ -44,7 +44,7 @@ fn the_first_file_is_compared_with_nothing() {
     let dir = tempfile::tempdir().expect("a directory");
     assert_eq!(broken(dir.path(), &ten(0, 8)[..2], network(10)), []);
     assert_eq!(votes(&latest(dir.path())), [], "nobody votes with two of ten");
-    // What nobody votes with is no measure of what comes.
+    // A file without votes is no reference for the next one.
     assert_eq!(broken(dir.path(), &ten(0, 800), network(10)), []);
     assert_eq!(votes(&latest(dir.path())).len(), 10);
 }
@@ -55,7 +55,7 @@ fn each_limit_refuses_and_the_file_before_stays() {
     let day = 24 * 3600;
     let at = |now_unix_secs| Publication { now_unix_secs, ..network(10) };
     let consensus = |at| Publication { consensus_valid_after_unix_secs: Some(at), ..network(10) };
-    // The greatest four have 34 of 55 parts of the weight. All were measured the day before, too.
+    // The largest four have 34 of 55 parts of the weight. All were also measured the day before.
     let changed = |relays: std::ops::RangeInclusive<u8>, factor: u64| {
         let change = |outcome: Outcome| {
             let relay = outcome.target.ed_identity[0];
@@ -74,7 +74,7 @@ fn each_limit_refuses_and_the_file_before_stays() {
         ("all fell by more", ten(0, 3), network(10), &[TotalFactor]),
         ("three rose by 5 and wait", changed(8..=10, 5), network(10), &[]),
         ("four rose by 5", changed(7..=10, 5), network(10), &[RelayFactor]),
-        // The four least had 10 parts of 55, and would have 50 of 95.
+        // The smallest four had 10 parts of 55, and would have 50 of 95.
         ("the four least rose by 5", changed(1..=4, 5), network(10), &[RelayFactor]),
         ("a consensus of yesterday", ten(0, 8), consensus(NOW - day - 1), &[ConsensusAge]),
         ("a consensus of tomorrow", ten(0, 8), consensus(NOW + day), &[Clock]),
@@ -95,7 +95,7 @@ fn each_limit_refuses_and_the_file_before_stays() {
             2,
             "{what}: the file and the link"
         );
-        // Whoever lets single relays rise at once lets the total.
+        // An override for single relays that rise at once needs one for the total.
         let total = expected.contains(&RelayFactor).then_some(TotalFactor);
         let force = expected.iter().copied().chain(total).collect();
         let rules = PublishRules { force, ..PublishRules::default() };
@@ -126,7 +126,7 @@ fn relays_that_are_back_have_not_moved_and_numbers_that_fade_are_not_listed() {
     let mut outcomes: Vec<_> =
         [150, 126, 102].into_iter().flat_map(|hours_ago| with_value(hours_ago, 1..=10)).collect();
     assert_eq!(broken(dir.path(), &outcomes, at(NOW - 100 * 3600)), []);
-    // Two fifths of the weight are away for three days.
+    // Two fifths of the weight are absent for three days.
     for hours_ago in [78, 54, 30] {
         outcomes.extend(with_value(hours_ago, 1..=3).chain(with_value(hours_ago, 8..=10)));
         outcomes.extend(with_value(hours_ago, 4..=7).map(refused));
@@ -138,7 +138,7 @@ fn relays_that_are_back_have_not_moved_and_numbers_that_fade_are_not_listed() {
     assert!(bw(7).is_some_and(|bw| bw < 700), "{:?}", bw(7));
     outcomes.extend(with_value(6, 1..=10));
     assert_eq!(broken(dir.path(), &outcomes, at(NOW)), []);
-    // Of one more that refuses, too few would be listed.
+    // If one more refused, too few would be listed.
     outcomes.extend(with_value(1, 4..=8).map(refused));
     assert_eq!(broken(dir.path(), &outcomes, at(NOW + 60)), [Limit::MinPercent]);
 }

@@ -1,4 +1,4 @@
-//! What stands in the lines: groups, relays that rise, relays without a number.
+//! The weights in the lines: groups, relays that rise, relays without a value.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use proptest::prelude::*;
 use super::{measured, network, votes};
 use crate::samples::{DAY, NOW};
 
-/// The weights of a file of these, in kB/s.
+/// The weights in a file of these outcomes, in kB/s.
 fn weights(outcomes: &[Outcome], publication: &Publication) -> Vec<(u8, u64)> {
     votes(&BandwidthFile::from_outcomes(outcomes, publication).expect("a file").to_string())
 }
@@ -40,24 +40,24 @@ fn a_group_counts_for_what_it_was_measured_at_together() {
     // In one slot, and the third by itself.
     let together = [measured(1, 5, 80), measured(2, 5, 40), measured(3, 2, 8)];
     assert_eq!(weights(&together, &publication), [(1, 10_000), (2, 5_000), (3, 1_000)]);
-    // In two slots: one machine may have shown all it has twice.
+    // In two slots: one machine may have shown its whole capacity twice.
     let apart = [measured(1, 5, 80), measured(2, 4, 80), measured(3, 2, 8)];
     assert_eq!(weights(&apart, &publication), [(1, 5_000), (2, 5_000), (3, 1_000)]);
-    // The other was away in the slot of the day: its old value has what the new one leaves.
+    // The other was absent in the slot of the day: its old value gets what the new one leaves.
     let away = [measured(1, 29, 40), measured(2, 29, 40), refused(1, 5), measured(2, 5, 80)];
     assert_eq!(weights(&away, &publication), [(1, 1), (2, 10_000)]);
-    // What they showed together before what stands is no measure: the machine may be another.
+    // Their earlier sum is no bound: the machine may be another one.
     let before =
         [measured(1, 50, 400), measured(2, 50, 400), measured(1, 5, 80), measured(2, 4, 80)];
     assert_eq!(weights(&before, &publication), [(1, 5_000), (2, 5_000)]);
-    // One alone shares with nobody.
+    // A single relay shares with no other.
     assert_eq!(weights(&[measured(1, 5, 80)], &publication), [(1, 10_000)]);
 }
 
 #[test]
 fn relays_that_take_turns_at_an_address_lower_no_other_that_is_always_there() {
     let publication = Publication { groups: vec![vec![[1; 20], [2; 20], [3; 20]]], ..network(3) };
-    // 2 and 3 are one machine, of which one is there each day when the group is measured; 1 has a
+    // 2 and 3 are one machine; one of them is present each day when the group is measured. 1 has a
     // machine of its own.
     let there = [(53, 2), (29, 3), (5, 2)];
     let outcomes: Vec<_> = there
@@ -70,7 +70,7 @@ fn relays_that_take_turns_at_an_address_lower_no_other_that_is_always_there() {
 #[test]
 fn a_relay_that_opens_its_links_slowly_takes_nothing_from_others_at_its_address() {
     let publication = Publication { groups: vec![vec![[1; 20], [2; 20], [3; 20]]], ..network(3) };
-    // All three are begun at one moment, in a slot and in its repetition; 3 is late both times.
+    // All three begin at one moment, in a slot and in its repetition; 3 is late both times.
     let begun = |late_millis: u64| -> Vec<_> {
         let one = |relay: u8, hours| {
             let outcome = measured(relay, hours, 80);
@@ -102,7 +102,7 @@ fn a_family_that_is_divided_otherwise_each_day_loses_nothing() {
     assert_eq!(weights(&first, &publication), all);
     let second = [&first[..], &[measured(3, 4, 80), measured(4, 4, 40)]].concat();
     assert_eq!(weights(&second, &publication), all);
-    // Two of one machine, of which each refuses when the other is measured.
+    // Two relays of one machine; each refuses while the other is measured.
     let turns = [measured(1, 30, 80), refused(2, 30), refused(1, 5), measured(2, 5, 80)];
     assert_eq!(weights(&turns, &publication), [(1, 1), (2, 10_000)]);
 }
@@ -110,8 +110,8 @@ fn a_family_that_is_divided_otherwise_each_day_loses_nothing() {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(200) })]
 
-    /// Relays of one machine at one address that come, refuse, are measured at once or apart, in
-    /// any order of days.
+    /// Relays of one machine at one address, which answer or refuse and are measured together or
+    /// apart, in any order of days.
     #[test]
     fn relays_of_one_machine_count_for_one_machine_in_any_order(
         days in proptest::collection::vec((any::<bool>(), proptest::collection::vec(0..3_u8, 3)), 1..12),
@@ -196,20 +196,20 @@ fn a_relay_that_rises_keeps_its_number_until_two_days_agree_and_one_that_falls_d
     assert_eq!(held(&falls), [(1, 1_000), (2, 125)]);
     assert_eq!(at(&falls, None), [(1, 10_000), (2, 125)]);
     assert_eq!(held(&[measured(1, 1, 32)]), [(1, 4_000)]);
-    // Time alone confirms nothing, nor does another file; the next day does, and the lower of the
-    // two counts.
+    // Neither time nor another file confirms a value; the next day does, and the lower of the two
+    // counts.
     assert_eq!(held(&[measured(1, 30, 80)]), [(1, 1_000)]);
     assert_eq!(held(&[measured(1, 26, 80), measured(1, 1, 88)]), [(1, 10_000)]);
     // But not if it was slow in between, or had no value.
     assert_eq!(held(&[measured(1, 40, 80), measured(1, 26, 8), measured(1, 1, 80)]), [(1, 1_000)]);
     assert_eq!(held(&[measured(1, 40, 80), refused(1, 26), measured(1, 1, 80)]), [(1, 729)]);
-    // What its operator allows is a limit all the same.
+    // The operator's limit still applies.
     let mut limited = publication(Some(4.0));
     let avg = Some(BytesPerSec::new(700_000));
     let facts = DirectoryFacts { is_listed: true, bandwidth_avg: avg, ..Default::default() };
     limited.directory.insert([1; 20], facts);
     assert_eq!(weights(&[known.clone(), measured(1, 1, 80)], &limited), [(1, 700)]);
-    // A file that was made of the same changes nothing.
+    // A file made of the same results changes nothing.
     let again = Publication { previous: [([1; 20], 729)].into(), ..publication(Some(4.0)) };
     let outcomes = [known, measured(1, 40, 80), refused(1, 26)];
     assert_eq!(weights(&outcomes, &again), [(1, 729)]);
@@ -218,7 +218,7 @@ fn a_relay_that_rises_keeps_its_number_until_two_days_agree_and_one_that_falls_d
 #[test]
 fn who_is_new_has_no_more_than_the_median_until_two_days_agree() {
     let publication = Publication { hold_above: Some(4.0), consensus_relays: 1, ..network(9) };
-    // Five have been there for long, of 8 to 120 Mbit/s.
+    // Five old relays, of 8 to 120 Mbit/s.
     let days =
         |relay: u8, mbit: u64| [120, 90, 60, 30, 5].map(|hours| measured(relay, hours, mbit));
     let old: Vec<_> = [(1, 8), (2, 80), (3, 88), (4, 96), (5, 120)]
@@ -233,18 +233,18 @@ fn who_is_new_has_no_more_than_the_median_until_two_days_agree() {
     assert_eq!(of(&[measured(6, 5, 4000)], 6), Some(11_000), "the median");
     assert_eq!(of(&[measured(6, 30, 4000), measured(6, 5, 3200)], 6), Some(400_000));
     assert_eq!(of(&[measured(6, 60, 4000), refused(6, 30), measured(6, 5, 4000)], 6), Some(8_019));
-    // At an address that another has had.
+    // At an address that another relay had before.
     let mut other = measured(7, 5, 4000);
     other.target.address = "192.0.2.1:443".to_owned();
     assert_eq!(of(&[other], 7), Some(4_000));
-    // Where all are new nobody is.
+    // If all relays are new, none counts as new.
     assert_eq!(
         weights(&[measured(1, 5, 8), measured(2, 5, 4000)], &publication),
         [(1, 1_000), (2, 500_000)]
     );
 }
 
-/// Relays 1 to 40 of today, 40 s apart; the first ones refuse.
+/// Relays 1 to 40 of today, 40 s apart; the first `refusing` ones refuse.
 fn one_after_the_other(refusing: u8) -> Vec<Outcome> {
     let of_today = |relay: u8| {
         let outcome = if relay <= refusing { refused(relay, 5) } else { measured(relay, 5, 80) };
@@ -254,7 +254,7 @@ fn one_after_the_other(refusing: u8) -> Vec<Outcome> {
     (1..=40).map(of_today).collect()
 }
 
-/// How many of 40 relays have less than yesterday, after this today.
+/// The number of 40 relays with less than yesterday, after these outcomes of today.
 fn faded(today: &[Outcome]) -> usize {
     let publication = Publication { consensus_relays: 1, ..network(40) };
     let yesterday = (1..=40).map(|relay| measured(relay, 30, 80));
@@ -265,7 +265,7 @@ fn faded(today: &[Outcome]) -> usize {
 #[test]
 fn it_is_ours_if_most_relays_have_no_value_one_after_the_other() {
     assert_eq!([1, 10, 11, 40].map(|count| faded(&one_after_the_other(count))), [1, 10, 0, 0]);
-    // Who never had a value does not count, nor does anybody twice.
+    // Relays that never had a value do not count, and no relay counts twice.
     let strangers = (41..=120).map(|relay| refused(relay, 5));
     let again = (1..=10).flat_map(|relay| [refused(relay, 5), refused(relay, 4)]);
     let today = one_after_the_other(10).into_iter().chain(strangers).chain(again);
@@ -274,13 +274,13 @@ fn it_is_ours_if_most_relays_have_no_value_one_after_the_other() {
 
 #[test]
 fn a_family_that_refuses_together_is_not_taken_for_a_failure_of_ours() {
-    // Half of the relays are one family, so all of these were asked in one slot.
+    // Half of the relays are one family, so all of them were measured in one slot.
     let mut today = one_after_the_other(20);
     for outcome in &mut today[..20] {
         outcome.started_unix_secs = NOW - 6 * 3600;
     }
     assert_eq!(faded(&today), 20);
-    // In three slots they are still not enough.
+    // In three slots there are still too few.
     for (relay, outcome) in (0_u64..).zip(&mut today[..20]) {
         outcome.started_unix_secs += relay / 7 * 40;
     }
@@ -290,7 +290,7 @@ fn a_family_that_refuses_together_is_not_taken_for_a_failure_of_ours() {
 #[test]
 fn who_is_slow_and_drops_packets_first_is_measured_once_more_for_nothing_once_a_month() {
     let publication = Publication { consensus_relays: 1, ..network(1) };
-    // Slow and path limited, then fast in the repetition.
+    // Slow and limited by the path, then fast in the repetition.
     let day = |hours: u64| {
         let slow = measured(1, hours + 2, 8);
         let slow = Outcome { result: Ok(Verdict::PathLimited), draw: Draw::Void, ..slow };
@@ -301,7 +301,7 @@ fn who_is_slow_and_drops_packets_first_is_measured_once_more_for_nothing_once_a_
         weights(&outcomes, &publication)
     };
     assert_eq!([of(&[5]), of(&[29]), of(&[29, 5])], [[(1, 10_000)], [(1, 10_000)], [(1, 1_000)]]);
-    // Where there was no room for the repetition, the day does not count.
+    // Without room for the repetition, the day does not count.
     let [slow, _] = day(5);
     let outcomes = [&day(53)[..], &day(29)[..1], &[measured(1, 28, 64), slow]].concat();
     assert_eq!(weights(&outcomes, &publication), [(1, 1_000)]);
@@ -349,7 +349,7 @@ fn who_has_no_number_has_a_line_that_says_why_and_nobody_votes_with_it() {
     ];
     assert_eq!(reasons, expected);
     let text = decisions.file().expect("a file").to_string();
-    // Two of eight are no 60 %: nobody votes.
+    // Two of eight are less than 60 %: there are no votes.
     assert_eq!(votes(&text), []);
     let unmeasured: Vec<_> = text.lines().filter(|line| line.contains("unmeasured=1")).collect();
     assert_eq!(unmeasured.len(), 2, "{text}");
@@ -363,7 +363,7 @@ fn who_has_no_number_has_a_line_that_says_why_and_nobody_votes_with_it() {
 
 #[test]
 fn a_relay_that_shows_anothers_fingerprint_takes_nothing_from_it() {
-    // Which is whose is known from the descriptor only; without it the newest has it.
+    // Only the descriptor shows whose fingerprint it is; without one the newest result counts.
     let mut thief = measured(1, 0, 800);
     thief.target.ed_identity = [66; 32];
     let outcomes = [measured(1, 5, 80), thief];
@@ -373,7 +373,7 @@ fn a_relay_that_shows_anothers_fingerprint_takes_nothing_from_it() {
     assert_eq!(weights(&outcomes, &publication), [(1, 10_000)]);
 }
 
-/// The least CPU time of three runs of this, of which other programs take none.
+/// The least CPU time of three runs; other programs' time does not count.
 fn cost(work: impl Fn()) -> Duration {
     let once = || {
         let before = thread_cpu_time();
@@ -383,9 +383,8 @@ fn cost(work: impl Fn()) -> Duration {
     (0..3).map(|_| once()).min().expect("three")
 }
 
-/// Fails unless a hundred times as many cost about a hundred times as much. What grows with the
-/// square would cost ten thousand times as much; what is lost to caches is far from a factor of
-/// ten.
+/// Fails unless a hundred times as many cost about a hundred times as much. Quadratic cost would be
+/// ten thousand times as much; the effect of caches is far below a factor of ten.
 fn assert_in_proportion(few: Duration, many: Duration) {
     assert!(many < few * 1000, "{many:?}, and a hundredth of them {few:?}");
 }
@@ -396,7 +395,7 @@ fn a_hundred_times_as_many_outcomes_cost_a_hundred_times_as_much() {
     let decide = |count: u64| {
         let outcome = |number: u64| {
             let mut outcome = one.clone();
-            // A third of them are one relay's.
+            // A third of them belong to one relay.
             let relay = if number.is_multiple_of(3) { 0 } else { number / 4 };
             outcome.target.ed_identity[..8].copy_from_slice(&relay.to_be_bytes());
             outcome.target.rsa_fingerprint = outcome.target.ed_identity[..20].try_into().ok();

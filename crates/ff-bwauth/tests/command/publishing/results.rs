@@ -11,7 +11,7 @@ use proptest::prelude::*;
 use crate::arbitrary::any_whole_outcome;
 use crate::samples::outcome;
 
-/// Reads a text; what is wrong with it, without the file's name.
+/// Reads a text; returns errors without the file's name.
 fn read_text(text: &[u8]) -> Result<Vec<Outcome>, String> {
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("f");
@@ -92,7 +92,7 @@ fn what_is_wrong_is_named_by_line() {
     assert!(read_text(text.replace("\"asked", "\"new_key\":[1],\"asked").as_bytes()).is_ok());
 }
 
-/// An outcome whose end follows from its seconds, as those that are measured.
+/// An outcome whose end follows from its seconds, as in real ones.
 fn consistent(mut outcome: Outcome) -> Outcome {
     outcome.seconds.truncate(120);
     let computed = estimate(&outcome.seconds, outcome.ratio);

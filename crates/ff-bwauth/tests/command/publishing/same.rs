@@ -1,5 +1,5 @@
-//! Everybody who makes a number of one store and the same documents makes the same one: the
-//! coordinator, `v3bw write`, `explain`, and the page, which is made of what `explain` is.
+//! All ways to compute a number from one store and the same documents have the same result: the
+//! coordinator, `v3bw write`, `explain`, and the page, which uses `explain`.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -25,14 +25,13 @@ use proptest::prelude::*;
 use super::{measured, network};
 use crate::samples::{DAY, NOW};
 
-/// Relays that there are.
+/// The number of relays.
 const RELAYS: u8 = 8;
 
-/// What happened: of which relay, how many hours ago, at which address, what came of it, and how
-/// fast it was.
+/// An attempt: the relay, how many hours ago, the address, the result, and the rate.
 type Happened = (u8, u64, u8, u8, u64);
 
-/// A store in which this happened.
+/// A store with these attempts.
 fn store(path: &Path, happened: &[Happened], groups: &[Vec<u8>]) {
     let mut store = Store::open(path, [7; 32]).expect("a store");
     for (number, group) in (0..).zip(groups) {
@@ -73,7 +72,7 @@ fn store(path: &Path, happened: &[Happened], groups: &[Vec<u8>]) {
     }
 }
 
-/// Begins and finishes an attempt on a relay with this outcome, by this row of the plan if one is
+/// Begins and finishes an attempt on a relay with this outcome, by a row of the plan if one is
 /// given.
 fn put(store: &mut Store, fingerprint: [u8; 20], outcome: &Outcome, plan: Option<PlanId>) {
     let begin = Begin {
@@ -91,7 +90,7 @@ fn put(store: &mut Store, fingerprint: [u8; 20], outcome: &Outcome, plan: Option
     store.finish_attempt(id, outcome, outcome.started_unix_secs + 60).expect("finished");
 }
 
-/// A consensus of an hour ago with all relays but the last; each pair shares an address.
+/// A consensus of an hour ago with all relays except the last; each pair shares an address.
 fn consensus() -> String {
     let valid_after = ff_base::utc::Utc::from_unix_secs(NOW - 3600).expect("a time");
     let valid_after = valid_after.to_string().replace('T', " ");
@@ -109,15 +108,15 @@ fn consensus() -> String {
     text + "directory-footer\n"
 }
 
-/// Limits that few relays of a made-up network cannot keep to.
+/// Limits that a small made-up network cannot keep.
 const FORCED: [Limit; 3] = [Limit::ResultAge, Limit::ConsensusAge, Limit::MinPercent];
 
-/// The usual rules without these.
+/// The usual rules without these limits.
 fn rules() -> PublishRules {
     PublishRules { force: FORCED.into(), ..PublishRules::default() }
 }
 
-/// What the coordinator publishes.
+/// The file that the coordinator publishes.
 fn of_coordinator(dir: &Path, documents: &Publication) -> String {
     let reader = Store::open_read_only(&dir.join("store")).expect("a store");
     let mut publication = documents.clone();
@@ -131,7 +130,7 @@ fn of_coordinator(dir: &Path, documents: &Publication) -> String {
     }
 }
 
-/// What `v3bw write` writes.
+/// The file that `v3bw write` writes.
 fn of_command(dir: &Path) -> String {
     let at = |name: &str| dir.join(name).display().to_string();
     let (store, consensus, out, now) =
@@ -144,12 +143,12 @@ fn of_command(dir: &Path) -> String {
     fs::read_to_string(dir.join("command").join(LATEST)).unwrap_or_default()
 }
 
-/// What a file says without who made it.
+/// The lines of a file without the name of its maker.
 fn lines(text: &str) -> Vec<&str> {
     text.lines().filter(|line| line.contains("node_id=")).collect()
 }
 
-/// The numbers of a file.
+/// The numbers in a file.
 fn numbers(text: &str) -> BTreeMap<[u8; 20], u64> {
     let reading = Reading::of(text.as_bytes(), NOW);
     let has_number =
@@ -171,13 +170,12 @@ fn who_has_shared_an_address_counts_in_sum_whoever_is_there_now() {
         let file = BandwidthFile::from_outcomes(&outcomes, &publication).expect("a file");
         file.relays().iter().map(|line| u64::from(line.bw_kilobytes().get())).sum::<u64>()
     };
-    // One after the other at the address 9, each with all of the machine; now each is somewhere
-    // else.
+    // One after the other at address 9, each with the whole machine; now each has another address.
     let at_one = sum("at one", &[(1, 60, 9, 0, 80), (2, 30, 9, 0, 80), (4, 6, 9, 0, 80)]);
-    // The last one has all of it, and each line has 1 kB/s at least.
+    // The last one has the whole rate, and each line has at least 1 kB/s.
     assert_eq!(at_one, 10_002);
     assert_eq!(sum("apart", &[(1, 60, 9, 0, 80), (2, 30, 8, 0, 80), (4, 6, 7, 0, 80)]), 30_000);
-    // At once each shows its part.
+    // Measured together, each shows its part.
     assert_eq!(sum("at once", &[(1, 6, 9, 0, 40), (2, 6, 9, 0, 24), (4, 6, 9, 0, 16)]), 10_000);
 }
 
@@ -185,7 +183,7 @@ fn who_has_shared_an_address_counts_in_sum_whoever_is_there_now() {
 struct Days(Store);
 
 impl Days {
-    /// One at this path.
+    /// A new one at this path.
     fn at(path: &Path) -> Self {
         let mut store = Store::open(path, [7; 32]).expect("a store");
         for day in NOW / DAY - 6..=NOW / DAY {
@@ -205,7 +203,7 @@ impl Days {
         Self(store)
     }
 
-    /// The same with relays 1 to 5, which are always there.
+    /// The same with relays 1 to 5, which are always present.
     fn with_others(path: &Path) -> Self {
         let mut days = Self::at(path);
         for (relay, mbit) in [(1, 8), (2, 80), (3, 88), (4, 96), (5, 120)] {
@@ -216,8 +214,8 @@ impl Days {
         days
     }
 
-    /// A relay that was measured so many hours ago, in a slot that was drawn, or in the first one
-    /// after it had come.
+    /// A relay measured this number of hours ago, in a drawn slot or in the first one after its
+    /// arrival.
     fn measured(&mut self, relay: u8, hours_ago: u64, mbit: u64, has_come: bool) {
         let outcome = measured(relay, hours_ago, mbit);
         let period = outcome.started_unix_secs / DAY;
@@ -237,8 +235,7 @@ impl Days {
         self.attempt(&outcome, rows.last().expect("the row").id);
     }
 
-    /// A relay whose path was the limit `hours_ago`, and whose repetition is left out for
-    /// this reason.
+    /// A relay limited by its path `hours_ago`, whose repetition is omitted for this reason.
     fn path_limited(&mut self, relay: u8, hours_ago: u64, reason: &str) {
         let outcome = Outcome {
             result: Ok(Verdict::PathLimited),
@@ -291,8 +288,8 @@ impl Days {
 fn who_comes_when_it_is_fast_counts_for_no_more_than_the_median() {
     let dir = tempfile::tempdir().expect("a directory");
     let mut days = Days::with_others(&dir.path().join("store"));
-    // Fast on two days, then only when it comes: its number has become too old, and the median
-    // number, now 120 Mbit/s, takes its place. With a third day it stands, and falls at once.
+    // Fast on two days, then only measured on arrival: its number has become too old and is
+    // replaced by the median number, now 120 Mbit/s. With a third day it stays, and falls at once.
     for (relay, third, last) in [(6, true, 4000), (7, false, 4000), (8, false, 2000)] {
         for (hours, has_come, mbit) in [
             (120, false, 4000),
@@ -307,7 +304,7 @@ fn who_comes_when_it_is_fast_counts_for_no_more_than_the_median() {
     assert_eq!(days.counts_for(6), Some(15_000));
     assert_eq!(days.counts_for(7), Some(500_000));
     assert_eq!(days.counts_for(8), Some(250_000));
-    // One that was slow when it did not choose has the median number, 96 Mbit/s.
+    // One that was slow when it did not choose the time has the median number, 96 Mbit/s.
     for (hours, has_come, mbit) in [(120, false, 40), (30, false, 40), (5, true, 4000)] {
         days.measured(9, hours, mbit, has_come);
     }
@@ -318,7 +315,7 @@ fn who_comes_when_it_is_fast_counts_for_no_more_than_the_median() {
 fn a_day_without_a_value_does_not_keep_a_number_that_is_too_old() {
     let dir = tempfile::tempdir().expect("a directory");
     let mut days = Days::with_others(&dir.path().join("store"));
-    // Fast on two days, a day without a value, then only when it comes.
+    // Fast on two days, a day without a value, then only measured on arrival.
     days.measured(6, 120, 4000, false);
     days.measured(6, 90, 4000, false);
     days.path_limited(6, 60, GONE);
@@ -393,7 +390,7 @@ fn who_leaves_before_its_repetition_has_no_value_on_that_day() {
     assert_eq!((days.counts_for(1), days.counts_for(2)), (Some(7_290), Some(10_000)));
 }
 
-/// What happened in some days to each of the relays.
+/// Random attempts on each relay in some days.
 fn histories() -> impl Strategy<Value = Vec<Happened>> {
     let one = (1..=RELAYS, 0..300_u64, 0..5_u8, 0..8_u8, 1..2000_u64);
     proptest::collection::vec(one, 1..60)
@@ -415,7 +412,7 @@ proptest! {
         let file = of_coordinator(dir.path(), &documents);
         let commands = of_command(dir.path());
         prop_assert_eq!(lines(&file), lines(&commands));
-        // Without anything new there is no file, but still what stands of each relay.
+        // Without new results there is no file, but each relay still has its number.
         prop_assume!(!file.is_empty());
         let (reader, rules) = (Store::open_read_only(&dir.path().join("store")), rules());
         let reader = reader.expect("a store");

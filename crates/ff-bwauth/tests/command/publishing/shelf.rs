@@ -1,4 +1,4 @@
-//! The directory: what is never touched, what is deleted, and what a crash may leave.
+//! The directory: files that are never touched, files that are deleted, and remains of a crash.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -14,7 +14,7 @@ use crate::samples::{DAY, NOW};
 /// The name of a file that is published now.
 const NAME: &str = "2026-11-20-09-30-00.v3bw";
 
-/// Publishes one relay's result so many seconds from now; the error in words.
+/// Publishes one relay's result this number of seconds from now; returns the message of the error.
 fn publish_in(dir: &Path, secs: u64) -> Result<publish::Published, String> {
     let publication = Publication { now_unix_secs: NOW + secs, ..network(1) };
     let rules = PublishRules { max_newest_result_age_secs: u64::MAX, ..PublishRules::default() };
@@ -89,7 +89,7 @@ fn what_is_not_ours_is_never_overwritten() {
         assert!(error.contains(reason) && error.contains("left alone"), "{what}: {error}");
         assert_eq!(names(dir.path()), before, "{what}");
     }
-    // Ours may be a plain file, as whoever copies it leaves it, or a link to nothing.
+    // Ours may be a plain file, as a copy has it, or a link to nothing.
     for make in
         [&(|dir: &Path| fs::write(dir.join(LATEST), ours).expect("a file")) as Make<'_>, &|dir| {
             symlink("2026-11-19-09-30-00.v3bw", dir.join(LATEST)).expect("a link")
@@ -106,7 +106,7 @@ fn what_is_not_ours_is_never_overwritten() {
 fn another_users_file_is_left_alone() {
     let dir = tempfile::tempdir().expect("a directory");
     publish_in(dir.path(), 0).expect("it is published");
-    // Only root can give a file away; for others there is nothing to see here.
+    // Only root can change a file's owner; other users skip this part.
     if std::os::unix::fs::chown(dir.path().join(NAME), Some(12_345), None).is_err() {
         return;
     }
@@ -125,7 +125,7 @@ fn old_files_of_ours_go_and_nothing_else_does() {
     fs::create_dir(dir.path().join("2020-01-01-00-00-01.v3bw")).expect("a directory");
     symlink(NAME, dir.path().join("2020-01-01-00-00-02.v3bw")).expect("a link");
     fs::write(dir.path().join("notes.v3bw"), "1\nsoftware=flashflow\n=====\n").expect("a file");
-    // What a crash has left, by the clock of the disk long ago, and what another program has.
+    // Remains of a crash, old by the disk's clock, and another program's file.
     let ours = fs::read(dir.path().join(NAME)).expect("a file");
     fs::write(dir.path().join(".ff-123456.tmp"), &ours[..ours.len() / 2]).expect("a file");
     fs::write(dir.path().join(".ff-abcdef.tmp"), "secret").expect("a file");

@@ -1,4 +1,4 @@
-//! A trace says what the file says, for any outcomes, and can be followed by hand.
+//! A trace matches the file for any outcomes, and can be recomputed by hand.
 
 use std::collections::BTreeMap;
 
@@ -97,7 +97,7 @@ fn a_relay_without_a_number_is_told_why() {
     assert_eq!(code, "relay_aborted");
     assert!(text.contains("27 seconds are missing and count as zero"), "{text}");
     assert!(!text.contains('\u{1b}'), "nothing of a relay's reaches the terminal: {text}");
-    // That it is too fast goes before the verdict of what was tried, and of no other relay's.
+    // Being too fast takes precedence over the verdict of the attempt, for this relay only.
     let unclear =
         Outcome { result: Ok(Verdict::NeedsMoreCapacity), draw: Draw::Void, ..outcome(2, 100) };
     let of = |relay: u8, target: u8| {
@@ -107,13 +107,13 @@ fn a_relay_without_a_number_is_told_why() {
         trace(relay, &outcomes, &publication).no_number.map(|why| why.code)
     };
     assert_eq!((of(2, 2), of(5, 5)), (Some("too_fast"), Some("needs_more_capacity")));
-    // Older results have no fingerprint here that could be found by.
+    // Older results here have no fingerprint by which they could be found.
     publication.directory.insert([3; 20], DirectoryFacts { ed_identity: Some([3; 32]), ..known });
     let trace = trace(3, &outcomes, &publication);
     assert_eq!(trace.no_number.expect("none").code, "too_old");
 }
 
-/// The number that the steps lead to, worked out from what the trace says.
+/// The number recomputed from the steps of the trace.
 fn followed(number: &Number) -> u64 {
     let days = number.held.is_some() || number.is_of_day_before || number.blank_days > 0;
     let kept = if days { number.counted_bytes_per_sec } else { number.standing_bytes_per_sec };
@@ -123,7 +123,7 @@ fn followed(number: &Number) -> u64 {
     rounded.min(limit).clamp(1, u32::MAX.into())
 }
 
-/// Any publication of the few relays that there are.
+/// Random publications of the few relays.
 fn any_publication() -> impl Strategy<Value = Publication> {
     let limits = proptest::collection::vec(proptest::option::of(0..u64::MAX), 6);
     let previous = proptest::collection::vec(0..10_000_000_u64, 6);

@@ -1,4 +1,4 @@
-//! Whose store it is, and what becomes of one that is damaged, foreign, locked or full.
+//! The store's owner, and stores that are damaged, foreign, locked or full.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -21,7 +21,7 @@ fn names(dir: &Path) -> Vec<String> {
     names
 }
 
-/// Changes a store behind its back.
+/// Changes a store without its library.
 fn meddle(path: &Path, sql: &str) {
     Connection::open(path).expect("a database").execute_batch(sql).expect("a change");
 }
@@ -59,20 +59,20 @@ fn versions_and_files_that_are_not_known_are_refused_and_left_alone() {
     let other = dir.path().join("places.sqlite");
     meddle(&other, "CREATE TABLE t (a)");
     assert!(message(Store::open(&other, COORDINATOR)).contains("not a store of FlashFlow"));
-    // What a store locks itself with stands beside it.
+    // The store's lock is a file beside it.
     let inner = dir.path().join("directory");
     fs::create_dir(&inner).expect("made");
     assert!(message(Store::open(&inner, COORDINATOR)).contains("not a store of FlashFlow"));
     let missing = dir.path().join("missing.sqlite");
     assert!(message(Store::open_read_only(&missing)).contains("there is no store"));
     assert!(!missing.exists(), "a reader makes nothing");
-    // Whoever may not write there is told so.
+    // Without the permission to write there is an error.
     let error = message(Store::open(Path::new("/proc/store.sqlite"), COORDINATOR));
     assert!(error.contains("/proc/store.sqlite"), "{error}");
     assert!(message(Store::open(&dir.path().join("no/store"), COORDINATOR)).contains("no/store"));
 }
 
-/// A store with a hundred attempts and nothing beside it.
+/// A closed store with a hundred attempts.
 fn filled() -> (tempfile::TempDir, std::path::PathBuf) {
     let mut temporary = Temporary::new();
     for relay in 0..100 {
@@ -109,7 +109,7 @@ fn damage_is_said_and_the_damaged_store_is_kept() {
         }
         assert_eq!(fs::read(&path).expect("a file"), bytes, "{name}: nothing has touched it");
     }
-    // What is damaged is kept, and nothing that was kept is overwritten.
+    // A damaged store is kept, and no kept one is overwritten.
     let bytes = fs::read(&path).expect("a file");
     fs::write(dir.path().join("store.sqlite-wal"), b"a log").expect("a file");
     let aside = Store::move_aside(&path, NOW).expect("moved");
@@ -161,8 +161,7 @@ fn a_locked_store_is_reported_and_waited_for_only_once() {
         times.push(begun.elapsed());
         assert!(error.contains("another program keeps it locked"), "{error}");
     }
-    // A wait takes a second. A busy machine may delay some of the attempts that do not wait, but
-    // not all.
+    // A wait takes a second. A busy machine may delay some attempts that do not wait, but not all.
     let fastest = times[1..].iter().min().expect("29 attempts");
     assert!(*fastest < Duration::from_millis(500), "{times:?}");
     other.execute_batch("COMMIT").expect("released");

@@ -1,4 +1,4 @@
-//! What is exported is what is stored, also to programs that are not ours.
+//! Exports equal the store, also as read by other programs.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -17,10 +17,10 @@ use serde_json::Value;
 use super::{Temporary, begin, begin_relay, period, to_plan};
 use crate::samples::{NOW, outcome};
 
-/// Attempts in the store: enough for two groups of rows of `seconds`.
+/// The number of attempts in the store: enough for two groups of rows of `seconds`.
 const ATTEMPTS: u64 = 1000;
 
-/// A store with so many attempts of all kinds.
+/// A store with this number of attempts of all kinds.
 fn filled(attempts: u64) -> Temporary {
     let mut temporary = Temporary::new();
     temporary.store.set_plan(&period(20), &[to_plan(1, 1, Kind::Old)]).expect("planned");
@@ -45,13 +45,13 @@ fn filled(attempts: u64) -> Temporary {
     temporary
 }
 
-/// That this measurer says more than the relay.
+/// A dispute in which this measurer counts more than the relay.
 fn dispute(measurer: u8) -> Dispute {
     let measurer_id = Ed25519Id([measurer; 32]);
     Dispute { measurer: 1, measurer_id, claimed_cells: u64::MAX, reported_cells: 50 }
 }
 
-/// An attempt, of which each seventh failed.
+/// An attempt; every seventh failed.
 fn odd(number: u64) -> Outcome {
     let mut one = outcome(u8::try_from(number % 200).expect("small"), number + 1);
     one.started_unix_secs = NOW - 100_000 + number;

@@ -1,4 +1,4 @@
-//! A coordinator that is killed at any moment loses nothing that it was told is stored.
+//! A coordinator that is killed at any moment loses nothing that the store has confirmed.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Write};
@@ -13,13 +13,12 @@ use rusqlite::Connection;
 use super::{COORDINATOR, begin_relay, period, to_plan};
 use crate::samples::{NOW, outcome};
 
-/// Names the store to the child.
+/// The environment variable with the child's store.
 const STORE: &str = "FF_TEST_KILLED_STORE";
-/// How often the child is killed.
+/// The number of times that the child is killed.
 const KILLS: u64 = 30;
 
-/// What the child does: carries out plans, one after the other, and says what it has been told is
-/// stored.
+/// The child: carries out one plan after the other, and prints what the store has confirmed.
 #[test]
 #[ignore = "it is started by the test below"]
 fn child() {
@@ -48,7 +47,7 @@ fn child() {
     }
 }
 
-/// A child that is killed with this value.
+/// A child that is killed when this is dropped.
 struct Killed(Child);
 
 impl Drop for Killed {
@@ -58,7 +57,7 @@ impl Drop for Killed {
     }
 }
 
-/// Starts a child, kills it a moment after it has said so much, and adds what it said to the sets.
+/// Starts a child, kills it a moment after this number of lines, and adds its lines to the sets.
 fn run_and_kill(
     path: &Path,
     (said, moment): (usize, Duration),
@@ -90,7 +89,7 @@ fn run_and_kill(
     assert_eq!(words.take(said).count(), said, "the child ended by itself");
     std::thread::sleep(moment);
     drop(child);
-    // A line may be cut.
+    // A line may be incomplete.
     let rest: Vec<_> = lines.map_while(Result::ok).collect();
     for line in rest {
         note(&line);
@@ -104,8 +103,8 @@ fn kill_9_at_any_moment_loses_nothing_and_begins_nothing_twice() {
     let (mut begun, mut done) = (BTreeSet::new(), BTreeSet::new());
     let mut interrupted = 0;
     for round in 0..KILLS {
-        // 0 to 4 ms after one of its first ten words, in an order that jumps about: begun,
-        // finished, begun, ...
+        // 0 to 4 ms after one of its first ten lines, in an irregular order: begun, finished,
+        // begun, ...
         let moment = Duration::from_micros(round * 7919 % KILLS * 4000 / KILLS);
         let said = usize::try_from(1 + round % 10).expect("small");
         run_and_kill(&path, (said, moment), &mut begun, &mut done);
@@ -118,7 +117,7 @@ fn kill_9_at_any_moment_loses_nothing_and_begins_nothing_twice() {
                 store.attempt(AttemptId(id)).expect("read").expect("a finished one is there");
             assert!(found.outcome.result.is_ok() && found.outcome.seconds.len() == 30, "{id}");
         }
-        // In every other round the next child closes it.
+        // In every other round the next child closes the attempt.
         if round % 2 == 0 {
             interrupted += store.close_interrupted(NOW).expect("closed").len();
         }
@@ -133,7 +132,7 @@ fn kill_9_at_any_moment_loses_nothing_and_begins_nothing_twice() {
     }
     println!("{} begun, {} finished, {interrupted} interrupted", begun.len(), done.len());
     assert!(done.len() >= 60, "{} finished", done.len());
-    // The database itself sees to it that no row of a plan is begun twice; nor is any left behind.
+    // The database itself ensures that no row of a plan is begun twice; none may be left behind.
     let db = Connection::open(&path).expect("a database");
     let twice =
         "SELECT count(*) FROM (SELECT plan FROM attempts GROUP BY plan HAVING count(*) > 1)";

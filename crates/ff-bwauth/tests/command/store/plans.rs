@@ -1,4 +1,4 @@
-//! Plans are carried out once, whenever the coordinator ends.
+//! A plan is carried out once, even if the coordinator ends at any point.
 
 use ff_plan::outcome::Failure;
 use ff_proto::aggregate::Draw;

@@ -1,4 +1,4 @@
-//! What is stored is what is read.
+//! Outcomes are read as they were stored.
 
 use std::fmt::Debug;
 
@@ -16,7 +16,7 @@ use super::{Temporary, begin};
 use crate::arbitrary::any_outcome;
 use crate::samples::{NOW, outcome};
 
-/// Any outcome, also such as do not make sense.
+/// Random outcomes, including inconsistent ones.
 fn any_odd_outcome() -> impl Strategy<Value = Outcome> {
     let draw = prop_oneof![
         Just(Draw::Void),
@@ -54,7 +54,7 @@ fn any_odd_outcome() -> impl Strategy<Value = Outcome> {
     })
 }
 
-/// Everything in a value. Zeros have no sign in SQLite.
+/// The whole value as text. Zeros have no sign in SQLite.
 fn all(value: &impl Debug) -> String {
     format!("{value:?}").replace("-0.0", "0.0")
 }
@@ -157,7 +157,7 @@ fn attempts_are_visited_by_their_beginning_and_the_latest_of_each_relay_once() {
     {
         let mut one = outcome(relay, mbit);
         one.started_unix_secs = NOW - age;
-        // A relay that has moved is still the same.
+        // A relay with a new address is still the same.
         one.target.address = format!("192.0.2.{relay}:{age}");
         temporary.put(&one);
     }

@@ -1,6 +1,6 @@
-//! How large a store becomes, how fast it is then, and what it does with memory.
+//! The size of a store, and its speed and memory use when it is large.
 //!
-//! The great ones are filled by SQL, with copies of one attempt, and are not part of the usual
+//! The large stores are filled by SQL with copies of one attempt, and are not part of the usual
 //! tests:
 //!
 //! ```sh
@@ -8,7 +8,7 @@
 //!     --ignored --nocapture --test-threads 1
 //! ```
 //!
-//! `FF_TEST_STORE` names a store of theirs that is there already.
+//! `FF_TEST_STORE` names an existing store of these tests.
 
 use std::fs;
 use std::path::Path;
@@ -22,14 +22,14 @@ use rusqlite::{Connection, params};
 use super::{COORDINATOR, Temporary, begin, period, to_plan};
 use crate::samples::{NOW, outcome};
 
-/// A day.
+/// A day, in seconds.
 const DAY: u64 = 86_400;
-/// Today's beginning.
+/// The beginning of the current day.
 const TODAY: u64 = NOW / DAY * DAY;
-/// What the queries of a page may take of a processor.
+/// The largest CPU time of a page's queries.
 const MOST_TIME: Duration = Duration::from_millis(50);
 
-/// A measurement of a relay of 1 Gbit/s with 25 % of background, of which no two seconds are alike.
+/// A measurement of a relay of 1 Gbit/s with 25 % of background, in which all seconds differ.
 fn typical() -> Outcome {
     let second = |index: u64| {
         let noise = index.wrapping_mul(6_364_136_223_846_793_005) >> 33;
@@ -109,7 +109,7 @@ fn fill(path: &Path, relays: u32, days: u64, retries: u32, samples_days: u64) {
     db.execute_batch("PRAGMA wal_checkpoint(TRUNCATE)").expect("written back");
 }
 
-/// The columns of a table but for some.
+/// The columns of a table except some.
 fn columns(db: &Connection, table: &str, without: &[&str]) -> String {
     let mut statement = db.prepare(&format!("SELECT * FROM {table}")).expect("a table");
     let names = statement.column_names().into_iter().map(str::to_owned).collect::<Vec<_>>();
@@ -121,7 +121,7 @@ fn columns(db: &Connection, table: &str, without: &[&str]) -> String {
         .join(", ")
 }
 
-/// A store that is closed, with one typical attempt by three measurers in period 1.
+/// A closed store with one typical attempt by three measurers in period 1.
 fn seeded() -> Temporary {
     let mut temporary = Temporary::new();
     let one = typical();
@@ -143,22 +143,21 @@ fn size(path: &Path) -> u64 {
     fs::metadata(path).expect("a file").len()
 }
 
-/// The most memory that this process has had, in MiB.
+/// The largest memory of this process so far, in MiB.
 fn peak_mib() -> u64 {
     let status = fs::read_to_string("/proc/self/status").expect("a status");
     let line = status.lines().find(|line| line.starts_with("VmHWM")).expect("a line");
     line.split_whitespace().nth(1).and_then(|kib| kib.parse::<u64>().ok()).expect("a number") / 1024
 }
 
-/// The time that this thread has had of a processor.
+/// The CPU time of this thread.
 fn on_processor() -> Duration {
     let text = fs::read_to_string("/proc/thread-self/schedstat").expect("a status");
     let nanos = text.split(' ').next().and_then(|nanos| nanos.parse().ok());
     Duration::from_nanos(nanos.expect("a number"))
 }
 
-/// Runs something, says how long it took, and returns how long of that it had a processor: other
-/// programs do not count.
+/// Runs `work`, prints its duration, and returns its CPU time, which excludes other programs.
 #[expect(clippy::print_stdout, reason = "the figures are what the tests are for")]
 fn timed<T>(what: &str, work: impl FnOnce() -> T) -> (T, Duration) {
     let (start, before) = (Instant::now(), on_processor());
@@ -180,7 +179,7 @@ fn a_months_attempts_take_as_much_as_the_document_says_and_go_when_they_are_old(
 
     let keep = Retention { samples_days: 10, results_days: 20 };
     let deleted = temporary.store.retain(NOW, &keep).expect("deleted");
-    // Today is not over: it comes on top, with the first attempt.
+    // The current day is additional, with the first attempt.
     println!("{deleted:?}");
     assert_eq!(deleted.attempts, attempts / 2);
     assert_eq!(deleted.planned, attempts / 2);
@@ -193,7 +192,7 @@ fn a_months_attempts_take_as_much_as_the_document_says_and_go_when_they_are_old(
     assert_eq!(count("SELECT count(*) FROM daily"), 20);
     assert_eq!(count("SELECT count(*) FROM samples"), attempts / 4 + 1);
     assert_eq!(count("SELECT count(*) FROM periods"), 20 + 1);
-    // Once more deletes nothing.
+    // A second call deletes nothing.
     let again = temporary.store.retain(NOW, &keep).expect("deleted");
     assert_eq!((again.attempts, again.samples, again.planned), (0, 0, 0));
 }
@@ -207,8 +206,8 @@ fn a_clock_that_jumps_deletes_nothing() {
         let deleted = temporary.store.retain(now, &keep).expect("deleted");
         assert_eq!((deleted.attempts, deleted.samples), (0, 0), "{now}");
     }
-    // Nor do attempts that a jump has dated into the future drive out more than their own number of
-    // days.
+    // Attempts that a jump of the clock has dated into the future displace no more than their own
+    // number of days.
     let mut odd = outcome(9, 100);
     odd.started_unix_secs = NOW + 4000 * DAY;
     temporary.put(&odd);
@@ -252,7 +251,7 @@ fn a_year_of_10000_relays_is_opened_and_asked_fast_and_in_little_memory() {
         }
     };
     println!("{} MB", size(&path) / 1_000_000);
-    // Filling has had more memory than reading may.
+    // Filling may use more memory than reading is allowed.
     fs::write("/proc/self/clear_refs", "5").expect("the peak is forgotten");
     let before = peak_mib();
     let (mut store, _) =

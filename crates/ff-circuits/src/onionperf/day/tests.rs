@@ -8,7 +8,7 @@ use crate::read::downloads::{DownloadRecord, DownloadRecords};
 /// The host of these tests.
 const MAKER: Maker<'static> = Maker { host: "op-test", address: None };
 
-/// A line of a whole download of 5 MiB from an exit, whose circuit began at this time.
+/// A line of a whole download of 5 MiB through an exit; its circuit began at this time.
 fn whole(number: u64, began_unix_secs: f64) -> CircuitRecord {
     let path: Vec<Value> =
         ["A", "B", "C"].map(|id| json!({ "id": id.repeat(40), "nick": "n1" })).to_vec();
@@ -24,7 +24,7 @@ fn whole(number: u64, began_unix_secs: f64) -> CircuitRecord {
     serde_json::from_value(line).expect("a line")
 }
 
-/// The same from an onion service that tor could not connect, without a circuit.
+/// A download from an onion service to which tor could not connect, without a circuit.
 fn refused(number: u64, began_unix_secs: f64) -> CircuitRecord {
     let mut line = serde_json::to_value(whole(number, began_unix_secs)).expect("JSON");
     (line["path"], line["hops_us"], line["link_us"]) = (json!([]), json!([]), Value::Null);
@@ -34,7 +34,7 @@ fn refused(number: u64, began_unix_secs: f64) -> CircuitRecord {
     serde_json::from_value(line).expect("a line")
 }
 
-/// The same as the first, cut off when 1 MB had come.
+/// As the first, but cut off after 1 MB.
 fn cut(number: u64, began_unix_secs: f64) -> CircuitRecord {
     let mut line = whole(number, began_unix_secs);
     let download = line.download.as_mut().expect("a download");
@@ -65,7 +65,7 @@ const LATE: f64 = 1_795_910_398.0;
 #[test]
 fn a_day_has_the_downloads_that_began_in_it_with_their_circuits() {
     let before = whole(1, LATE);
-    // This one ends after midnight; it and its circuit are of the day on which it began.
+    // This one ends after midnight; it and its circuit belong to the day on which it began.
     let over = whole(2, LATE + 1.0);
     let other = refused(3, LATE + 100.0);
     let found = files([&over, &other, &before], MAKER).expect("files");
@@ -102,7 +102,7 @@ fn what_is_written_is_read_back() {
             source: written.source.replace("http:", "tgen:"),
             header_us: None,
             is_checked: false,
-            // Marks are those of whole ones.
+            // Only whole downloads have marks.
             sizes_us: written.us.map(|_| written.sizes_us.clone()).unwrap_or_default(),
             tenths_us: written.us.map(|_| written.tenths_us.clone()).unwrap_or_default(),
             ..written.clone()
@@ -113,7 +113,7 @@ fn what_is_written_is_read_back() {
     let codes: Vec<_> = found.all.iter().filter_map(|one| ErrorWords::of(&one.circuit)).collect();
     let codes: Vec<String> = codes.iter().map(ErrorWords::code).collect();
     assert_eq!(codes, ["TOR/TIMEOUT", "TGEN/READEOF"]);
-    // For circuits they are OnionPerf's, too.
+    // For circuits OnionPerf is the client, too.
     let circuits = Circuits::read(&paths, &mut Inputs::default()).expect("circuits");
     let seen: Vec<_> =
         circuits.all.iter().map(|seen| (seen.path.len(), seen.build_ms, seen.ttfb_ms)).collect();
@@ -211,7 +211,7 @@ fn more_downloads_than_ports_have_different_sources() {
     }
 }
 
-/// Some file systems cannot keep such a time; they have the last one that they can keep.
+/// Some file systems cannot store such a time, and store the last one that they can.
 #[test]
 fn a_file_of_a_time_after_9999_is_in_the_index() {
     let dir = tempfile::tempdir().expect("a folder");

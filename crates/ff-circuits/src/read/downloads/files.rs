@@ -1,6 +1,6 @@
-//! Which files are read, and by which reader: each file and each download once.
+//! Chooses the reader of each file, and reads each file and each download once.
 //!
-//! Our own lines count if they have a download or failed in one.
+//! Our own lines count if they have a download or failed during one.
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
@@ -11,11 +11,11 @@ use super::{DownloadRecord, DownloadRecords};
 use crate::read::{ReadError, files, lines, name, onionperf, torperf};
 use crate::record::Stage;
 
-/// The number of downloads of a file of ours that are in memory together.
+/// The largest number of downloads of one of our files that are in memory together.
 const AT_ONCE: usize = 4096;
 
 impl DownloadRecords {
-    /// Reads files, and all such files of directories.
+    /// Reads files, and all such files in directories.
     ///
     /// # Errors
     /// [`ReadError`] names the file and the line. A download in two files is an error, because it
@@ -32,11 +32,11 @@ impl DownloadRecords {
         Ok(downloads)
     }
 
-    /// Reads the same, and hands over the downloads of one file after the other, those of a long
-    /// file in parts, so that all of them are never in memory together. What is returned has none.
+    /// Reads the same, and passes on the downloads file by file, those of a long file in parts, so
+    /// that they are never all in memory. The returned value has no downloads.
     ///
     /// # Errors
-    /// As [`Self::read`], and what `take` returns.
+    /// Those of [`Self::read`], and those of `take`.
     pub fn each<E: From<ReadError>>(
         paths: &[PathBuf],
         inputs: &mut Inputs,
@@ -48,7 +48,7 @@ impl DownloadRecords {
             let files = if path.is_dir() { files(path, true)? } else { vec![path.clone()] };
             for file in files {
                 let text = file.display().to_string();
-                // What cannot be found is an error of the reading below.
+                // A path that does not exist is an error of the reading below.
                 if !before.insert(file.canonicalize().unwrap_or_else(|_| file.clone())) {
                     let reason = "its downloads would count twice: give it once".to_owned();
                     return Err(ReadError::Content { file: text, reason }.into());
@@ -62,8 +62,8 @@ impl DownloadRecords {
         Ok(downloads)
     }
 
-    /// Reads a file: our lines if it is called `….jsonl`, Torperf's if `….tpf`, OnionPerf's
-    /// otherwise. `hand_over` takes what was read.
+    /// Reads a file: our lines if its name ends in `.jsonl`, Torperf's if in `.tpf`, otherwise
+    /// OnionPerf's. `hand_over` takes the downloads.
     fn read_file<E: From<ReadError>>(
         &mut self,
         path: &Path,
@@ -84,7 +84,7 @@ impl DownloadRecords {
         hand_over(self)
     }
 
-    /// Reads our lines. Of many, all but the last are handed over.
+    /// Reads our lines. If there are many, all but the last are passed on.
     fn read_lines<E: From<ReadError>>(
         &mut self,
         path: &Path,
@@ -118,12 +118,12 @@ impl DownloadRecords {
     }
 }
 
-/// Which file each download is in that was read.
+/// The file of each download that was read.
 #[derive(Default)]
 struct Known {
     files: Vec<String>,
-    /// The place of a download's file among them, by host, time, size and whether an onion service
-    /// sent it.
+    /// The index of a download's file among them, by host, time, size and whether an onion service
+    /// was the target.
     places: HashMap<(u32, i64, Option<u64>, bool), usize>,
 }
 

@@ -1,4 +1,4 @@
-//! Downloads of analysis files as lines: each with its circuit, if that is in the file.
+//! Reads downloads of analysis files as lines, each with its circuit if that is in the file.
 
 use super::format::{Download, Guard, TorCircuit, TorStream};
 use super::{
@@ -46,7 +46,7 @@ pub fn read(file: &str, bytes: &[u8], into: &mut DownloadRecords) -> Result<(), 
     Ok(())
 }
 
-/// A download's line; none if it is not known when it began.
+/// A download's line; none if its beginning is unknown.
 fn line(
     number: u64,
     download: &Download<'_>,
@@ -86,7 +86,7 @@ fn line(
     })
 }
 
-/// Why a download failed: as OnionPerf's `viz` names it, by TGen's word and tor's.
+/// Why a download failed, as in OnionPerf's `viz`: TGen's name and tor's reason.
 fn failure(download: &Download<'_>, stream: Option<&TorStream>) -> Failure {
     let mut words = match download.error {
         Some("PROXY") => vec!["TOR"],
@@ -99,13 +99,13 @@ fn failure(download: &Download<'_>, stream: Option<&TorStream>) -> Failure {
     failure_of(download.first_us.is_some(), words.join("/"))
 }
 
-/// A relay of `$FINGERPRINT~nickname`.
+/// Parses a relay, `$FINGERPRINT~nickname`.
 fn relay(name: &str) -> PathRelay {
     let nick = name.split_once(['~', '=']).map(|(_, nick)| nick).unwrap_or_default();
     PathRelay { id: fingerprint(name).to_owned(), nick: nick.to_owned() }
 }
 
-/// The guards that tor had, and which of them a circuit began with.
+/// The guards of tor, and the one with which a circuit began.
 fn seen(guards: &[Guard], used: Option<&PathRelay>) -> GuardsSeen {
     let country = |guard: &Guard| format!("'{}'", guard.country.as_deref().unwrap_or("N/A"));
     let countries: Vec<String> = guards.iter().map(country).collect();
@@ -118,8 +118,8 @@ fn seen(guards: &[Guard], used: Option<&PathRelay>) -> GuardsSeen {
     }
 }
 
-/// The target of a download as lines name it, from a name, an address and a port:
-/// `host:192.0.2.1:80`.
+/// The target of a download as in our lines, `host:192.0.2.1:80`, from a name, an address and a
+/// port.
 pub(crate) fn target_of(remote: &str) -> String {
     let (name, rest) = remote.split_once(':').unwrap_or((remote, ""));
     format!("tgen://{name}:{}", rest.rsplit(':').next().unwrap_or_default())

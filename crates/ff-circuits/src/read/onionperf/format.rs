@@ -1,5 +1,4 @@
-//! The records of analysis files, as far as they are read, and the data of a download in all
-//! versions.
+//! The parts of analysis files that are read, and the data of a download in all versions.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap};
@@ -12,8 +11,8 @@ use serde_json::value::RawValue;
 
 use crate::record::SIZES;
 
-/// The largest number of records of a kind: a day of OnionPerf's has some 1,000. Each takes some
-/// 100 bytes of memory, however short it is in the file.
+/// The largest number of records of a kind: a day of OnionPerf has about 1,000. Each takes about
+/// 100 bytes of memory, even if it is shorter in the file.
 const MOST_RECORDS: usize = 4_000_000;
 
 /// An analysis file.
@@ -22,63 +21,63 @@ pub(super) struct Analysis {
     /// `onionperf`.
     #[serde(rename = "type")]
     pub(super) kind: Option<Value>,
-    /// Its version: text, in old files a number.
+    /// Its version: text, or a number in old files.
     pub(super) version: Option<Value>,
-    /// What each host measured.
+    /// The measurements of each host.
     pub(super) data: Option<Records>,
-    /// The filters of `onionperf filter`, by kinds of records.
+    /// The filters of `onionperf filter`, by kind of record.
     pub(super) filters: Option<Value>,
 }
 
-/// Records by their names: each is read by itself, so that one that cannot be read costs no other.
+/// Records by name, each of which is parsed separately, so that an invalid one does not affect
+/// others.
 #[derive(Default)]
 pub(super) struct Records {
-    /// By name: of records with the same name the last, which is the one that OnionPerf itself
-    /// reads.
+    /// By name; of records with the same name the last, which OnionPerf itself reads.
     pub(super) by_name: BTreeMap<String, Box<RawValue>>,
-    /// The name of each record that a later one replaces.
+    /// The names of records that later ones replace.
     pub(super) replaced: Vec<String>,
 }
 
-/// A part of a host's record that is read by itself, too.
+/// A part of a host's record that is parsed separately too.
 pub(super) type Part = Option<Box<RawValue>>;
 
-/// What a host measured.
+/// The measurements of a host.
 #[derive(Default, Deserialize)]
 pub(super) struct Host {
     pub(super) tor: Part,
-    /// The output of the downloads' generator: [`Tgen`].
+    /// The records of the downloads' generator: [`Tgen`].
     pub(super) tgen: Part,
 }
 
 #[derive(Default, Deserialize)]
 pub(super) struct Tor {
-    /// Circuits by their numbers.
+    /// Circuits by number.
     pub(super) circuits: Part,
-    /// Streams by their numbers.
+    /// Streams by number.
     pub(super) streams: Part,
 }
 
 #[derive(Deserialize)]
 pub(super) struct TorCircuit {
-    /// How long it took to build.
+    /// The time to build it, in seconds.
     pub(super) buildtime_seconds: Option<f64>,
-    /// What happened to it, and when.
+    /// Its events with their times.
     pub(super) elapsed_seconds: Option<Vec<(String, f64)>>,
-    /// Why it failed, as this tor says.
+    /// Why it failed, according to this tor.
     pub(super) failure_reason_local: Option<String>,
-    /// Relays with their nicknames, and when each was reached.
+    /// Relays with their nicknames, and the time when each was reached.
     pub(super) path: Option<Vec<(String, f64)>>,
     /// When it began.
     pub(super) unix_ts_start: Option<f64>,
-    /// The guards that tor had then.
+    /// The guards of tor at that time.
     pub(super) current_guards: Option<Vec<Guard>>,
-    /// Whether it does not count.
+    /// Whether `onionperf filter` has marked it.
     #[serde(default)]
     pub(super) filtered_out: bool,
 }
 
-/// A guard that tor had.
+/// A guard of tor.
 #[derive(Deserialize)]
 pub(super) struct Guard {
     pub(super) fingerprint: String,
@@ -89,13 +88,13 @@ pub(super) struct Guard {
 pub(super) struct TorStream {
     #[serde(default, deserialize_with = "text_or_number")]
     pub(super) circuit_id: Option<String>,
-    /// The address and port that it came from.
+    /// The local address and port.
     pub(super) source: Option<String>,
     /// When it ended.
     pub(super) unix_ts_end: Option<f64>,
-    /// Why it failed, as this tor says.
+    /// Why it failed, according to this tor.
     pub(super) failure_reason_local: Option<String>,
-    /// Why it failed, as the exit says.
+    /// Why it failed, according to the exit.
     pub(super) failure_reason_remote: Option<String>,
 }
 
@@ -144,7 +143,7 @@ impl<'de> Visitor<'de> for RecordsVisitor {
     }
 }
 
-/// Values by their names.
+/// Values by name.
 type Values = HashMap<String, Value>;
 /// Times in seconds by name.
 type Marks = BTreeMap<String, f64>;
@@ -153,13 +152,13 @@ type Marks = BTreeMap<String, f64>;
 #[derive(Deserialize)]
 pub(super) struct Transfer {
     byte_info: Option<Values>,
-    /// Times in µs since it began.
+    /// Times in µs since its beginning.
     time_info: Option<Values>,
-    /// Where it went through.
+    /// Its path through proxies.
     transport_info: Option<Values>,
-    /// Its settings, and how it ended.
+    /// Its settings, and its end.
     stream_info: Option<Values>,
-    /// When it had come to some sizes and tenths.
+    /// The times when some sizes and tenths had arrived.
     elapsed_seconds: Option<Elapsed>,
     /// When it began.
     unix_ts_start: Option<f64>,
@@ -170,29 +169,29 @@ pub(super) struct Transfer {
     is_success: bool,
 }
 
-/// Times in seconds since a download began.
+/// Times in seconds since a download's beginning.
 #[derive(Deserialize)]
 struct Elapsed {
     /// By bytes.
     payload_bytes_recv: Option<Marks>,
-    /// By parts of 1.
+    /// By fraction.
     payload_progress_recv: Option<Marks>,
 }
 
-/// A download, as versions 1.0 and 2.0 have it.
+/// A download of versions 1.0 and 2.0.
 #[derive(Deserialize)]
 pub(super) struct OldTransfer {
-    /// Times in seconds since it began; 0 for steps that it did not reach.
+    /// Times in seconds since its beginning; 0 for steps that it did not reach.
     elapsed_seconds: Option<Values>,
-    /// Where it came from.
+    /// The local end.
     endpoint_local: Option<Value>,
-    /// Where it led to.
+    /// The remote end.
     endpoint_remote: Option<Value>,
-    /// How it ended.
+    /// The error.
     error_code: Option<Value>,
     /// Its size.
     filesize_bytes: Option<Value>,
-    /// The bytes that came, with headers.
+    /// Received bytes, including headers.
     total_bytes_read: Option<Value>,
     /// When it began.
     unix_ts_start: Option<f64>,
@@ -203,39 +202,40 @@ pub(super) struct OldTransfer {
     is_success: bool,
 }
 
-/// A download of any version. Times are µs since it began; none for steps that it did not reach.
+/// A download of any version. Times are in µs since its beginning; none for steps that it did not
+/// reach.
 pub(super) struct Download<'a> {
-    /// Where it came from: `localhost:127.0.0.1:36176`, a name, and then what tor calls the source.
+    /// The local end: `localhost:127.0.0.1:36176`, a name, and then tor's source address.
     pub(super) local: Option<&'a str>,
-    /// Where it led to: a name, an address and a port.
+    /// The remote end: a name, an address and a port.
     pub(super) remote: Option<&'a str>,
-    /// Its failure by TGen's name, if it failed.
+    /// TGen's name of its failure, if it failed.
     pub(super) error: Option<&'a str>,
     /// When it began, in seconds since 1970.
     pub(super) began: Option<f64>,
-    /// When it ended, in the same way.
+    /// When it ended, in seconds since 1970.
     pub(super) ended: Option<f64>,
     /// Whether all of it arrived.
     pub(super) is_whole: bool,
-    /// How many bytes of payload were to come.
+    /// The requested bytes of payload.
     pub(super) asked_bytes: Option<u64>,
-    /// How many came.
+    /// The bytes of payload that arrived.
     pub(super) bytes: Option<u64>,
-    /// When tor was asked for the stream.
+    /// The request for the stream to tor.
     pub(super) asked_us: Option<u64>,
-    /// When tor said that it was connected.
+    /// tor's message that it was connected.
     pub(super) connected_us: Option<u64>,
-    /// When the request was sent.
+    /// The sending of the request.
     pub(super) request_us: Option<u64>,
-    /// When the answer came.
+    /// The arrival of the answer.
     pub(super) answer_us: Option<u64>,
-    /// When the first byte of payload came.
+    /// The arrival of the first byte of payload.
     pub(super) first_us: Option<u64>,
-    /// When the last one came.
+    /// The arrival of the last byte of payload.
     pub(super) last_us: Option<u64>,
-    /// When each of [`SIZES`] had come.
+    /// The arrival of each of [`SIZES`].
     pub(super) sizes_us: Vec<u64>,
-    /// When 0, 10, 20, … 100 % had come.
+    /// The arrival of 0, 10, 20, … 100 %.
     pub(super) tenths_us: Vec<u64>,
 }
 
@@ -276,7 +276,7 @@ impl OldTransfer {
         let mark = |marks: &str, key: &str| number(elapsed(marks)?.get(key)?);
         let asked = self.filesize_bytes.as_ref().and_then(number).map(whole);
         let read = self.total_bytes_read.as_ref().and_then(number).map(whole);
-        // The payload of a download that was cut off is known only with headers.
+        // For a download that was cut off, only the size with headers is known.
         let cut = read.zip(asked).map(|(read, asked)| read.min(asked));
         Download {
             local: self.endpoint_local.as_ref().and_then(Value::as_str),
@@ -300,8 +300,8 @@ impl OldTransfer {
 }
 
 impl Download<'_> {
-    /// Time to first byte from asking for the stream in ms, and throughput from the first byte to
-    /// the last in Mbit/s, if it is whole.
+    /// Time to first byte from the request for the stream in ms, and throughput from the first byte
+    /// to the last in Mbit/s, if it is whole.
     pub(super) fn times(&self) -> (Option<f64>, Option<f64>) {
         let apart = |from: Option<u64>, to: Option<u64>| {
             to?.checked_sub(from?).filter(|us| *us > 0 && self.is_whole)
@@ -313,13 +313,13 @@ impl Download<'_> {
     }
 }
 
-/// The times of [`SIZES`], as far as they are known one after the other.
+/// The times of [`SIZES`] up to the first unknown one.
 fn sizes_us(secs: impl Fn(&str) -> Option<f64>) -> Vec<u64> {
     let times = SIZES.iter().map_while(|size| secs(&size.to_string()).filter(|secs| *secs >= 0.0));
     times.map(us).collect()
 }
 
-/// The times of 0, 10, 20, … 100 % in the same way.
+/// The times of 0, 10, 20, … 100 % up to the first unknown one.
 fn tenths_us(secs: impl Fn(&str) -> Option<f64>) -> Vec<u64> {
     let name = |tenth: u32| format!("{}.{}", tenth / 10, tenth % 10);
     let times = (0..=10).map_while(|tenth| secs(&name(tenth)).filter(|secs| *secs >= 0.0));
@@ -331,12 +331,12 @@ fn text<'a>(values: Option<&'a Values>, key: &str) -> Option<&'a str> {
     values?.get(key)?.as_str()
 }
 
-/// Seconds in µs.
+/// Converts seconds to µs.
 fn us(secs: f64) -> u64 {
     whole(secs * 1e6)
 }
 
-/// The nearest whole number; what is out of range becomes its end.
+/// The nearest integer; a number out of range becomes the nearest bound.
 #[expect(clippy::cast_possible_truncation, reason = "it saturates")]
 pub(crate) fn whole(number: f64) -> u64 {
     number.round() as u64

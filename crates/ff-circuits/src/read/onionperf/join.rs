@@ -1,31 +1,32 @@
-//! Which of tor's streams a download had: the one from its port that ended when it did.
+//! Joins downloads with tor's streams: the stream with the download's port that ended at the same
+//! time.
 
 use std::collections::HashMap;
 
-/// Between the ends of a download and of tor's stream for it lie fewer seconds than this. The same
-/// port serves again later: OnionPerf puts the two together in the same way.
+/// The largest difference between the ends of a download and of tor's stream, in seconds, as in
+/// OnionPerf; the same port is used again later.
 const MOST_APART_SECS: f64 = 150.0;
 
 /// The end of a download or of a stream.
 #[derive(Clone, Copy)]
 pub(super) struct End<'a> {
-    /// The address and port that it came from.
+    /// The local address and port.
     pub(super) source: Option<&'a str>,
-    /// When it ended, in seconds since 1970, if that is known.
+    /// The end in seconds since 1970, if known.
     pub(super) secs: Option<f64>,
 }
 
-/// A stream from some source.
+/// A stream of one source.
 struct Stream {
-    /// When it ended.
+    /// The end, in seconds since 1970.
     secs: Option<f64>,
-    /// Its place in the list.
+    /// Its index in the list.
     place: usize,
-    /// Whether a download has it.
+    /// Whether a download uses it.
     is_taken: bool,
 }
 
-/// For each download the place of its stream, if it has one. No two downloads have the same one.
+/// For each download the index of its stream, if it has one. Each stream is used once.
 pub(super) fn join(streams: &[End<'_>], downloads: &[End<'_>]) -> Vec<Option<usize>> {
     let ended = |secs: Option<f64>| secs.unwrap_or(f64::MAX);
     let mut by_source = HashMap::<&str, Vec<Stream>>::new();
@@ -46,7 +47,7 @@ pub(super) fn join(streams: &[End<'_>], downloads: &[End<'_>]) -> Vec<Option<usi
     found
 }
 
-/// The places of downloads in the order in which they ended; unknown ends come last.
+/// The indices of downloads in the order of their ends; unknown ends come last.
 pub(super) fn by_end(downloads: &[End<'_>]) -> Vec<usize> {
     let ended = |place: &usize| downloads[*place].secs.unwrap_or(f64::MAX);
     let mut order: Vec<usize> = (0..downloads.len()).collect();
@@ -54,8 +55,8 @@ pub(super) fn by_end(downloads: &[End<'_>]) -> Vec<usize> {
     order
 }
 
-/// The stream that ended when a download from its port did, and that no other download has; where
-/// no end is known, the only one.
+/// The unused stream of a download's port that ended at the same time; without a known end, the
+/// only stream.
 fn stream_of(ended: Option<f64>, streams: &mut [Stream]) -> Option<usize> {
     if let [only] = streams
         && (only.secs.is_none() || ended.is_none())

@@ -54,7 +54,7 @@ fn records_of_a_kind_have_a_bound_and_the_others_are_read() {
 
 #[test]
 fn downloads_of_versions_before_3_are_read_too() {
-    // As OnionPerf wrote them until 2020: the payload's first bytes at 0 of a transfer that failed.
+    // As OnionPerf wrote until 2020: the first payload byte of a failed transfer is at 0.
     let transfers = r#""transfers": {"transfer5m:1": {"transfer_id": "transfer5m:1", "is_success": true, "is_error": false,
         "endpoint_local": "localhost:127.0.0.1:36176", "filesize_bytes": 5000000, "total_bytes_read": 5000090,
         "elapsed_seconds": {"socket_create": 2e-06, "proxy_request": 0.001, "proxy_response": 0.3, "command": 0.31,
@@ -74,7 +74,7 @@ fn downloads_of_versions_before_3_are_read_too() {
 
 #[test]
 fn of_records_with_the_same_name_the_last_is_read_and_the_others_are_counted() {
-    // Python's json reads the last value of a name.
+    // Python's json reads the last value with a name.
     let again = r#""circuits": {
         "100": {"buildtime_seconds": 9.0, "unix_ts_start": 20.0, "path": []},"#;
     let text = FILE.replace(r#""circuits": {"#, again);
@@ -88,7 +88,7 @@ fn of_records_with_the_same_name_the_last_is_read_and_the_others_are_counted() {
     let found = read_text(text.as_bytes()).expect("circuits");
     assert_eq!((found.all.len(), found.damaged.count), (2, 2));
     assert!(found.damaged.first[0].starts_with("f.json, op-x: another record"), "{found:?}");
-    // A name that the reader itself knows.
+    // A name that the reader itself uses.
     let text = FILE.replace(
         r#""unix_ts_start": 10.0, "unix_ts_end": 13.0"#,
         r#""unix_ts_start": 1.0, "unix_ts_start": 10.0"#,
@@ -114,8 +114,8 @@ fn versions_from_1_to_5_are_read_and_others_are_not() {
     }
 }
 
-/// A file as OnionPerf writes it of forty circuits, each with a download of its own, five minutes
-/// apart; download i has its first byte after 0.1 · i s and comes from this port.
+/// A file in OnionPerf's format of forty circuits, each with one download, five minutes apart;
+/// download i has its first byte after 0.1 · i s and this local port.
 fn forty(port: impl Fn(u32) -> u32) -> Value {
     let (mut circuits, mut streams, mut downloads) = (json!({}), json!({}), json!({}));
     for i in 1..=40_u32 {
@@ -152,7 +152,7 @@ fn a_port_that_is_used_again_belongs_to_the_stream_that_ended_with_the_download(
         let found = read_text(forty(|i| 30_000 + i % ports).to_string().as_bytes());
         assert_eq!(first_bytes(&found.expect("circuits")), all, "{ports} ports");
     }
-    // Of two downloads near one stream, the nearer one has it.
+    // Of two downloads near one stream, the nearer one uses it.
     let mut two = forty(|_| 30_000);
     let data = &mut two["data"]["op-a"];
     data["tor"]["streams"].as_object_mut().expect("streams").remove("1008");

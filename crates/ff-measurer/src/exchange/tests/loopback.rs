@@ -19,7 +19,7 @@ pub(super) fn bind() -> Exchange {
     Exchange::bind(&bind).expect("loopback has a free port")
 }
 
-/// The order of one of these hosts, which exchange at these rates.
+/// The order for one of these hosts, which exchange at these rates.
 pub(super) fn order(
     addrs: &[SocketAddr],
     index: usize,
@@ -62,7 +62,7 @@ fn three_measurers_exchange_no_more_than_their_rate_and_count_the_same() {
     let rate = BytesPerSec::from_mbit(40);
     let hosts = [bind(), bind(), bind()];
     let addrs = hosts.each_ref().map(|host| host.bound()[0].addr);
-    // All at once, however long it takes to begin with each.
+    // All begin at the same time, however long each call takes.
     let at = Instant::now() + Duration::from_secs(3);
     let mut index = 0;
     let running = hosts.map(|host| {
@@ -90,7 +90,7 @@ fn three_measurers_exchange_no_more_than_their_rate_and_count_the_same() {
         assert!(back.received_bytes <= there.sent_bytes, "{from} to {to}: {there:?}, {back:?}");
         assert!(there.proven_bytes <= there.sent_bytes, "{from} to {to}: {there:?}");
     }
-    // The pacer's bound is exact; how much of a second a busy machine gives is not.
+    // The pacer's bound is exact; a busy machine may use only a part of it.
     let burst = pace::Pacer::new(rate, DEFAULT_PACKET_BYTES.into(), MonoTime::default());
     let most = rate.bytes_in(Duration::from_secs(1)) + burst.burst_bytes();
     for (host, seconds) in &said {
@@ -114,8 +114,8 @@ fn an_exchange_that_is_dropped_sends_nothing_more() {
     let dropped = Instant::now();
     drop(running);
     assert!(dropped.elapsed() < order.duration / 2, "it does not wait for its end");
-    // What was sent before is read. A host that went on would ask every 200 ms, so that this pause
-    // would not occur.
+    // Reads what was sent before. A host that continued would ask every 200 ms, so this pause would
+    // not occur.
     peer.set_read_timeout(Some(Duration::from_secs(1))).expect("a time that is not 0");
     let left = (0..100).take_while(|_| peer.recv_from(&mut [0; 2000]).is_ok()).count();
     assert!(left < 100, "it goes on");

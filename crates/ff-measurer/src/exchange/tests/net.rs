@@ -1,4 +1,4 @@
-//! Exchanges without sockets, over a made-up network with a fake clock.
+//! Exchanges without sockets, over a simulated network with a fake clock.
 
 use std::cell::Cell;
 use std::cmp::Reverse;
@@ -13,27 +13,27 @@ use super::super::host::{Host, Outgoing};
 use super::super::*;
 use super::loopback::order;
 
-/// Steps of the clock.
+/// Step of the clock.
 const STEP: Duration = Duration::from_micros(1000);
 /// When data begins.
 const START: Duration = Duration::from_millis(300);
 /// Bytes of a data packet.
 const PACKET: u16 = DEFAULT_PACKET_BYTES;
 
-/// What one host's link does with what the host sends.
+/// The behaviour of a host's link.
 #[derive(Clone, Copy)]
 struct Link {
-    /// Bytes that it carries in a second.
+    /// Its capacity.
     rate: BytesPerSec,
-    /// Bytes that may wait; more are dropped.
+    /// The size of its queue; further bytes are dropped.
     queue_bytes: u64,
-    /// The delay of the path, in addition.
+    /// The additional delay of the path.
     delay: Duration,
-    /// One packet in this number is lost, 0 for none.
+    /// One packet in this number is lost; 0 for none.
     loses_one_in: u64,
 }
 
-/// A link that is in nobody's way.
+/// A link that does not limit anything.
 const FAST: Link = Link {
     rate: BytesPerSec::from_mbit(100_000),
     queue_bytes: 1 << 30,
@@ -41,37 +41,37 @@ const FAST: Link = Link {
     loses_one_in: 0,
 };
 
-/// What a test does to datagrams on the way: gives back what becomes of one.
+/// A test's change of a datagram on the way: returns the datagrams that arrive.
 type Tamper = dyn FnMut(MonoTime, SocketAddr, SocketAddr, Vec<u8>) -> Vec<Datagram>;
 
 /// A datagram: from, to, bytes.
 type Datagram = (SocketAddr, SocketAddr, Vec<u8>);
 
-/// Hosts, and the network between them.
+/// Hosts and the network between them.
 struct Net {
-    /// The hosts, and where they are.
+    /// The hosts and their addresses.
     hosts: Vec<(SocketAddr, Host)>,
-    /// Their links, and up to when each is busy.
+    /// Their links, each with the time until which it is busy.
     links: Vec<(Link, MonoTime)>,
-    /// Datagrams on the way: when they arrive, and a number that keeps them in order.
+    /// Datagrams in flight: when they arrive, and a number that keeps their order.
     on_the_way: BinaryHeap<Reverse<(MonoTime, u64, Datagram)>>,
     now: MonoTime,
-    /// Datagrams so far.
+    /// Number of datagrams so far.
     count: u64,
-    /// What was sent: when, by whom, to whom, bytes of the datagrams.
+    /// Sent datagrams: time, sender, receiver, lengths.
     sent: Vec<(MonoTime, usize, SocketAddr, Outgoing)>,
-    /// What hosts say.
+    /// The hosts' reports.
     said: Said,
-    /// What happens on the way.
+    /// The change of datagrams on the way.
     tamper: Box<Tamper>,
 }
 
 thread_local! {
-    /// The state of the made-up random numbers.
+    /// The state of the random number generator.
     static RANDOM: Cell<u64> = const { Cell::new(1) };
 }
 
-/// Numbers that are the same in each run.
+/// The same numbers in each run.
 fn random() -> u64 {
     RANDOM.with(|state| {
         state.set(
@@ -123,7 +123,7 @@ impl Net {
         }
     }
 
-    /// Gives out what has arrived by now.
+    /// Delivers the datagrams that have arrived by now.
     fn deliver(&mut self) {
         while self.on_the_way.peek().is_some_and(|Reverse(next)| next.0 <= self.now) {
             let Some(Reverse((at, _, (from, to, bytes)))) = self.on_the_way.pop() else { return };
@@ -133,7 +133,7 @@ impl Net {
         }
     }
 
-    /// Sends what a host has to send, and collects its seconds.
+    /// Sends a host's datagrams, and collects its reports.
     fn transmit(&mut self, index: usize, buffer: &mut [u8]) {
         while let Some(outgoing) = self.hosts[index].1.poll_transmit(self.now, 64, buffer) {
             let from = self.hosts[index].0;
@@ -162,14 +162,14 @@ impl Net {
             return;
         }
         let nanos = bytes.len() as u64 * 1_000_000_000 / link.rate.get();
-        // Micros are too coarse for one packet, so that what is over is drawn.
+        // Microseconds are too coarse for one packet, so the rest is rounded at random.
         let micros = nanos / 1000 + u64::from(random() % 1000 < nanos % 1000);
         *busy_until = start + Duration::from_micros(micros);
         let at = *busy_until + link.delay;
         self.on_the_way.push(Reverse((at, self.count, (from, to, bytes))));
     }
 
-    /// Data that a host sent to another from a time on.
+    /// The data that a host sent to another since this time.
     fn data_sent(&self, from: usize, to: usize, since: Duration) -> u64 {
         let since = MonoTime::from(START + since);
         let is_it = |(at, index, peer, _): &&(MonoTime, usize, SocketAddr, Outgoing)| {
@@ -181,13 +181,13 @@ impl Net {
         self.sent.iter().filter(is_it).map(data).sum()
     }
 
-    /// The sum over seconds and peers of one of a host's counts.
+    /// The sum of one of a host's counts over seconds and peers.
     fn sum(&self, host: u8, count: impl Fn(&PeerSecond) -> u64) -> u64 {
         self.said[&host].iter().flat_map(|second| &second.peers).map(count).sum()
     }
 }
 
-/// Hosts of a rate each.
+/// Hosts with these rates.
 fn mbit(rates: &[u64]) -> Vec<BytesPerSec> {
     rates.iter().map(|rate| BytesPerSec::from_mbit(*rate)).collect()
 }
@@ -228,7 +228,7 @@ fn hosts_that_nothing_slows_reach_their_rates() {
 #[test]
 fn nobody_is_sent_data_who_does_not_answer() {
     let mut net = Net::new(&[FAST; 2], &mbit(&[20; 2]), 5);
-    // The other end is nobody's, and there is only an echo: each datagram comes back as it was.
+    // The other address only echoes: each datagram comes back unchanged.
     net.hosts.truncate(1);
     net.tamper = Box::new(|_, from, to, bytes| vec![(to, from, bytes)]);
     net.run_until(Duration::from_secs(3));
@@ -281,8 +281,8 @@ fn a_peer_that_comes_back_gets_data_again() {
 
 #[test]
 fn a_peer_that_claims_what_it_lost_gains_nothing_and_is_named() {
-    // A tenth is lost on the way to host 1, which knows the session's key and writes receipts as if
-    // all had come.
+    // A tenth of the packets to host 1 is lost. Host 1 knows the session's key, and writes receipts
+    // as if all had arrived.
     let lossy = Link { loses_one_in: 10, ..FAST };
     let mut net = Net::new(&[lossy, FAST], &mbit(&[10; 2]), 6);
     let seal = packet::Seal::new([7; 16], &[3; 32]);
@@ -358,7 +358,7 @@ proptest! {
         let links = vec![Link { loses_one_in, ..FAST }; mbits.len()];
         let rates = mbit(&mbits);
         let mut net = Net::new(&links, &rates, 3);
-        // A process that gets the processor only now and then.
+        // A process that is scheduled only now and then.
         for turn in 0.. {
             let at = Duration::from_millis(turn * step);
             if at > Duration::from_secs(3) { break; }
@@ -368,7 +368,7 @@ proptest! {
         for (host, rate) in rates.iter().enumerate() {
             let sent: Vec<_> = net.sent.iter().filter(|(_, index, _, _)| *index == host)
                 .map(|(at, _, _, outgoing)| (at.micros(), outgoing.len as u64)).collect();
-            // Hellos, welcomes and receipts are owed at once, and paid off by data later.
+            // Hellos, welcomes and receipts are sent at once; data waits for the bucket later.
             let control = 20 * 532 * mbits.len() as u64;
             let burst = pace::Pacer::new(*rate, PACKET.into(), MonoTime::default()).burst_bytes();
             for first in (0..sent.len()).step_by(7) {

@@ -12,15 +12,15 @@ use crate::exchange::{
     MAX_PEERS, MIN_PACKET_BYTES, PeerFate, PeerSecond, PeerTotals,
 };
 
-/// The most that anything is counted to: sums of it must not overflow.
+/// The largest value of any count, so that sums do not overflow.
 const MAX_COUNT: u64 = 1 << 40;
 
-/// The part of an exchange that a host is to listen for.
+/// The part of an exchange for which a host must listen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ExchangePart {
-    /// The most that it will be asked to send; as much will come.
+    /// The highest rate that it will be asked to send; it will receive as much.
     pub rate: BytesPerSec,
-    /// How long the exchange will last, in seconds.
+    /// The length of the exchange, in seconds.
     pub duration_secs: u16,
     /// Bytes of a data packet, as UDP's payload.
     pub packet_bytes: u16,
@@ -68,7 +68,7 @@ impl From<&ExchangeOrder> for Begin {
 }
 
 impl Begin {
-    /// What a host that listens so is to do; what the exchange itself checks is not checked here.
+    /// The order for a host that listens with this part; the exchange checks the rest itself.
     ///
     /// # Errors
     /// [`BadMessage`].
@@ -76,7 +76,7 @@ impl Begin {
         if self.peers.len() > MAX_PEERS {
             return Err(bad("the number of peers"));
         }
-        // As long as it is not read, it is in gRPC's buffers, too; here it is wiped at least.
+        // Copies remain in gRPC's buffers until it is read; at least this one is wiped.
         let key = Zeroizing::new(self.key);
         let key: [u8; 32] = key.as_slice().try_into().map_err(|_| bad("the exchange's key"))?;
         let peers = self.peers.into_iter().map(ExchangePeer::try_from);
@@ -175,7 +175,7 @@ impl From<&ExchangeTotals> for Exchanged {
 }
 
 impl Exchanged {
-    /// The end of an exchange whose seconds come to these totals so far.
+    /// Checks the report of an exchange's end, whose seconds have these totals so far.
     ///
     /// # Errors
     /// [`BadMessage`].

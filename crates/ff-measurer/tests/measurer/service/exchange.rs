@@ -1,5 +1,4 @@
-//! Exchanges among measurers that are services: what is refused, and what is left when somebody
-//! goes.
+//! Exchanges between measurers that are services: refusals, and the state after a peer has left.
 
 use std::net::UdpSocket;
 use std::time::Instant;
@@ -14,16 +13,16 @@ use zeroize::Zeroizing;
 
 use super::*;
 
-/// How fast hosts exchange here.
+/// The rate of the exchanges.
 const RATE: BytesPerSec = BytesPerSec::from_mbit(16);
-/// How long: longer than a busy machine stops a host.
+/// Their duration: longer than a busy machine stops a host.
 const SECS: u16 = 6;
 /// The time without running that a host may make up for.
 const BURST: Duration = Duration::from_millis(10);
-/// How far ahead of the beginning hosts are told.
+/// The time from the order to the beginning.
 const LEAD: Duration = Duration::from_secs(3);
 
-/// A part of an exchange that lasts so long.
+/// A part of an exchange of this duration.
 fn part(duration_secs: u16) -> ExchangePart {
     ExchangePart { rate: RATE, duration_secs, packet_bytes: DEFAULT_PACKET_BYTES }
 }
@@ -41,12 +40,12 @@ fn order(index: u8, peers: Vec<ExchangePeer>, secs: u16) -> ExchangeOrder {
     }
 }
 
-/// The other host, at this port of loopback.
+/// The other host, on this port of loopback.
 fn peer(index: u8, port: u16) -> ExchangePeer {
     ExchangePeer { index, addr: SocketAddr::from(([127, 0, 0, 1], port)), rate: RATE }
 }
 
-/// Begins as soon as it can.
+/// Begins as soon as possible.
 fn begin(host: &mut RemoteExchange, order: &ExchangeOrder) {
     let at = Instant::now() + host.begin_lead();
     host.begin(order, at).expect("the stream is open");
@@ -67,7 +66,7 @@ async fn finish(mut host: RemoteExchange) -> (Vec<HostSecond>, ExchangeTotals) {
     }
 }
 
-/// Has two hosts listen, for this number of seconds; each is to exchange with the other, by these
+/// Lets two hosts listen for this number of seconds; each is to exchange with the other, by these
 /// orders.
 async fn listen(
     clients: &[RemoteMeasurer; 2],
@@ -84,7 +83,7 @@ async fn listen(
     (hosts, orders)
 }
 
-/// Waits until a service exchanges with nobody.
+/// Waits until a service has no exchange.
 async fn until_free(lab: &Lab) {
     let ending = async {
         while lab.service.is_exchanging() {
@@ -94,7 +93,7 @@ async fn until_free(lab: &Lab) {
     timeout(PATIENCE, ending).await.expect("the exchange ends");
 }
 
-/// Why an exchange is refused.
+/// The message of a refused exchange.
 async fn refused_exchange(client: &RemoteMeasurer) -> String {
     let asked = timeout(PATIENCE, client.exchange(part(3))).await.expect("an answer");
     asked.err().expect("it is refused").message
@@ -126,7 +125,7 @@ async fn two_services_exchange_no_more_than_their_rate_and_count_the_same() {
     let labs = [Lab::start(private()).await, Lab::start(private()).await];
     let (hosts, orders) = listen(&labs.each_ref().map(Lab::client), SECS).await;
     let [mut one, mut other] = hosts;
-    // Both at once, however long it takes to tell them.
+    // Both begin at once, however long it takes to tell them.
     let at = Instant::now() + LEAD;
     one.begin(&orders[0], at).expect("the stream is open");
     other.begin(&orders[1], at).expect("the stream is open");
@@ -136,7 +135,7 @@ async fn two_services_exchange_no_more_than_their_rate_and_count_the_same() {
         assert!(to.received_bytes <= from.sent_bytes, "{counts:?}");
         assert!(from.proven_bytes <= from.sent_bytes, "{counts:?}");
     }
-    // The pacer's bound is exact; how much of a second a busy machine gives is not.
+    // The pacer's bound is exact; how much a host on a busy machine sends in a second is not.
     let most = RATE.bytes_in(Duration::from_secs(1) + BURST);
     let said = Said::from([(0, one), (1, other)]);
     for (host, seconds) in &said {
@@ -192,7 +191,7 @@ async fn when_the_coordinator_goes_nothing_more_is_sent() {
     assert!(lab.service.is_exchanging());
     drop(host);
     until_free(&lab).await;
-    // What was sent before is read. A host that went on would ask every 200 ms, so that this pause
+    // Earlier packets are read first. A host that continued would ask every 200 ms, so this pause
     // would not occur.
     other.set_read_timeout(Some(Duration::from_secs(1))).expect("a time that is not 0");
     let left = (0..100).take_while(|_| other.recv_from(&mut [0; 2000]).is_ok()).count();

@@ -13,11 +13,11 @@ use crate::period::{ScheduledRelay, Team, demand, group, guess};
 /// Relays that are measured at the same time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Group {
-    /// Which relays of the list.
+    /// The relays' indices in the list.
     pub members: Vec<u32>,
     /// The demand of each member.
     pub demands: Vec<BytesPerSec>,
-    /// Which of them have an estimate.
+    /// Whether its members have estimates.
     pub age: Age,
 }
 
@@ -28,7 +28,7 @@ impl Group {
         self.demands.iter().copied().sum::<BytesPerSec>().get()
     }
 
-    /// The group as it waits for its slots.
+    /// The group in the form of the queue.
     pub(super) fn waiting(&self, relays: &[ScheduledRelay]) -> Waiting {
         let members = self.members.iter().map(|&member| &relays[member as usize]);
         Waiting {
@@ -42,11 +42,11 @@ impl Group {
 /// Whether a group's relays have estimates, in the order in which groups are placed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Age {
-    /// All have.
+    /// All have estimates.
     Old,
-    /// Some have.
+    /// Some have estimates.
     Mixed,
-    /// None has.
+    /// None has an estimate.
     New,
 }
 
@@ -61,19 +61,19 @@ impl Age {
     }
 }
 
-/// A relay that needs more than it can have.
+/// A relay that needs more capacity than it gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shortage {
-    /// Which relay of the list.
+    /// The relay's index in the list.
     pub relay: u32,
-    /// f·z0, what it needs.
+    /// f·z0: its demand.
     pub needs: BytesPerSec,
-    /// The capacity it is measured with; 0 if it is not measured.
+    /// The capacity with which it is measured; 0 if it is not measured.
     pub given: BytesPerSec,
 }
 
-/// The groups in the order in which they are placed, and the relays that cannot be measured as they
-/// should.
+/// The groups in the order in which they are placed, and the relays that cannot be measured with
+/// their demand.
 #[derive(Clone, Debug, Default)]
 pub(in crate::period) struct Grouped {
     /// The groups.
@@ -85,7 +85,7 @@ pub(in crate::period) struct Grouped {
 }
 
 impl Grouped {
-    /// The groups of these relays.
+    /// Groups these relays.
     pub(in crate::period) fn of<R: Borrow<ScheduledRelay>>(
         relays: &[R],
         rules: &ScheduleRules,
@@ -107,7 +107,7 @@ impl Grouped {
         all
     }
 
-    /// Adds these relays, which are to be measured together, as far as a team has enough for them.
+    /// Adds these relays, which must be measured together, as far as a team has enough for them.
     pub(in crate::period) fn join<R: Borrow<ScheduledRelay>>(
         &mut self,
         mut members: Vec<usize>,
@@ -170,12 +170,12 @@ pub(in crate::period) fn need(relay: &ScheduledRelay, rules: &ScheduleRules) -> 
     demand(guess(relay, rules.new_guess), &rules.params)
 }
 
-/// A place in a list.
+/// An index as a number.
 pub(in crate::period) fn number(index: usize) -> u32 {
     u32::try_from(index).unwrap_or(super::NOWHERE)
 }
 
-/// The least fingerprint, by which a group is known.
+/// The least fingerprint, which names a group.
 pub(in crate::period) fn least<R: Borrow<ScheduledRelay>>(
     members: &[u32],
     relays: &[R],
@@ -205,8 +205,8 @@ pub(in crate::period) fn capped(
     (needed > most).then(|| needs.iter().map(given).collect())
 }
 
-/// Divides relays that no team can measure at once by hosts, as many of which as fit make a part. A
-/// host that is too much by itself stays whole: its relays could each show all of it.
+/// Divides relays that no team can measure at once into parts, each of as many hosts as fit. A host
+/// that is too much alone stays whole: each of its relays could show the host's whole capacity.
 fn divide<R: Borrow<ScheduledRelay>>(
     members: &[usize],
     demands: &[BytesPerSec],

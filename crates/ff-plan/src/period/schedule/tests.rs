@@ -1,4 +1,4 @@
-//! Properties that every schedule has.
+//! Properties of every schedule.
 
 use std::collections::HashSet;
 use std::net::IpAddr;
@@ -15,7 +15,7 @@ fn used(schedule: &Schedule, team: usize) -> Vec<u64> {
     slots.iter().map(|groups| schedule.assignments(team, groups).iter().map(rate).sum()).collect()
 }
 
-/// Fails unless what always holds does.
+/// Fails unless the invariants hold.
 fn check(schedule: &Schedule, relays: &[ScheduledRelay]) {
     let teams = schedule.teams().len();
     let mut seen = HashSet::new();
@@ -60,7 +60,7 @@ proptest! {
         let reversed = teams.into_iter().rev().collect();
         let other = Schedule::new(&relays, ScheduleRules { seed, ..rules(reversed, slots) });
         prop_assert_eq!(&schedule.places, &other.places, "the order of the teams does not matter");
-        // A place is missing only where there is none.
+        // A slot is missing only if there is none.
         for (index, group) in schedule.groups().iter().enumerate().filter(|(_, g)| g.age == Age::New) {
             for team in 0..schedule.teams().len() {
                 if schedule.slot(index, team).is_none() {
@@ -95,7 +95,7 @@ fn slots_are_drawn_evenly() {
     for counts in counts {
         let due = f64::from(draws) / f64::from(slots);
         let chi: f64 = counts.iter().map(|&n| (f64::from(n) - due).powi(2) / due).sum();
-        // 9 degrees of freedom: above 27.9 in one of 1,000 honest draws.
+        // 9 degrees of freedom: above 27.9 once in 1,000 random samples.
         assert!(chi < 27.9, "{counts:?}: {chi}");
     }
 }
@@ -155,7 +155,7 @@ fn a_flood_of_new_relays_delays_only_new_ones() {
             assert_eq!(alone.slot(group, team), flooded.slot(group, team));
         }
     }
-    // First come, first served: the wait grows with the number of those in front.
+    // First come, first served: the waiting time grows with the number of relays before.
     let first = alone.groups().len();
     let mut last = 0;
     for group in first..first + 20_000 {
@@ -229,7 +229,7 @@ fn relays_measured_at_once_have_what_they_need_and_no_more_than_there_is() {
         for shares in assigned.iter().map(|assignment| &assignment.shares) {
             let rate: BytesPerSec = shares.iter().map(|share| share.rate).sum();
             assert_eq!(rate, BytesPerSec::from_mbit(limit).scale(params.excess_factor()));
-            // Each concludes, whatever part of its true capacity up to 1.05 is seen.
+            // Each is conclusive, whatever part up to 1.05 of its true capacity is seen.
             assert!(truth * 1.05 < params.conclusive_below(rate).mbit());
             for share in shares {
                 used[share.measurer] += share.rate.get();
@@ -296,7 +296,7 @@ fn a_relay_less_changes_little_for_others() {
 
 #[test]
 fn packing_meets_the_bound_of_the_paper() {
-    // 608 Gbit/s over 6,419 relays, the fastest of which has as much as the paper's: §7 has 599
+    // 608 Gbit/s over 6,419 relays, the fastest of which is as fast as the paper's: §7 has 599
     // slots.
     let weights: Vec<f64> = (0..6419).map(|rank| (-f64::from(rank) / 610.0).exp()).collect();
     let total: f64 = weights.iter().sum();

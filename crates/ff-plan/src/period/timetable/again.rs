@@ -1,4 +1,4 @@
-//! Measuring relays again.
+//! Repeated measurements.
 
 use std::net::IpAddr;
 
@@ -12,24 +12,24 @@ use crate::period::schedule::groups::{capped, least};
 use crate::period::seed::Draws;
 use crate::period::{GRANTS, demand, next_guess, next_guess_within};
 
-/// The counter of the first draw for measuring again; those below are for the first measurement.
+/// The counter of the first draw for repetitions; lower ones are for the first measurement.
 const FIRST_DRAW: u32 = 1 << 31;
-/// New relays of a network are measured again if those of it that wait for that need no more than
-/// one part in [`SHARE`] of the room that is left. So n networks that want all they can get leave 1
+/// New relays of a network are measured again if the waiting repetitions of that network need at
+/// most one part in [`SHARE`] of the free room. So n networks that want as much as possible leave 1
 /// / (1 + n / 4) of it to others.
 const SHARE: u128 = 4;
 
-/// When relays are measured again, and with what.
+/// The slot and the tasks of a repetition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Retry {
-    /// In this slot.
+    /// The slot.
     pub slot: u32,
-    /// These: all that were measured together.
+    /// The tasks: all relays that were measured together.
     pub tasks: Vec<SlotTask>,
 }
 
-/// A relay and z, what its measurement came to; `None` when that failed for a reason that is not
-/// the relay's.
+/// A relay and z, the result of its measurement; `None` if that failed and the relay was not the
+/// cause.
 pub type TaskResult = (Fingerprint, Option<BytesPerSec>);
 
 /// Why relays are not measured again in this period.
@@ -41,20 +41,20 @@ pub enum NoRetry {
     /// The relays grant no more measurements.
     #[error("the relay has granted this coordinator all {GRANTS} measurements of the period")]
     NoGrant,
-    /// The team has nothing more to measure them with.
+    /// The whole team was used already.
     #[error("the relay is too fast for this team: it would take {needs}")]
     TooFast {
-        /// The capacity that a team would need.
+        /// The required capacity.
         needs: BytesPerSec,
     },
-    /// No slot that is left has room.
+    /// No remaining slot has room.
     #[error("no slot that is left has room for {needs}")]
     NoRoom {
-        /// The capacity that the team would need in a slot.
+        /// The required capacity in a slot.
         needs: BytesPerSec,
     },
-    /// Other new relays of its network wait for a repetition, and what is left of the room is for
-    /// those of others.
+    /// Other new relays of its network wait for a repetition, and the remaining room is for other
+    /// networks.
     #[error(
         "new relays of its network (/24, of IPv6 /48) wait for {waiting} already, more than their share of the slots"
     )]
@@ -65,7 +65,7 @@ pub enum NoRetry {
 }
 
 impl NoRetry {
-    /// All codes, with what each says of relays.
+    /// All codes, with their meaning for relays.
     const CODES: [(&str, &str); 5] = [
         ("not_measured", "they have no common measurement by this team"),
         ("no_grant", "they have granted this coordinator all measurements of the period"),
@@ -74,7 +74,7 @@ impl NoRetry {
         ("no_share", "new relays of their networks wait for more than their share of the slots"),
     ];
 
-    /// Its name for programs.
+    /// The name for programs.
     #[must_use]
     pub const fn code(&self) -> &'static str {
         match self {
@@ -86,7 +86,7 @@ impl NoRetry {
         }
     }
 
-    /// The meaning of a code for relays that are not measured again; `None` for an unknown code.
+    /// The meaning of a code; `None` for an unknown code.
     #[must_use]
     pub fn meaning(code: &str) -> Option<&'static str> {
         Self::CODES.iter().find(|(known, _)| *known == code).map(|(_, meaning)| *meaning)
@@ -98,25 +98,25 @@ impl NoRetry {
 pub(super) struct Again {
     /// The head of the group with which it is measured.
     pub(super) head: u32,
-    /// New relays' networks.
+    /// The networks of its new relays.
     networks: Vec<IpAddr>,
-    /// By which team.
+    /// The team.
     team: usize,
-    /// In which slot.
+    /// The slot.
     slot: u32,
-    /// Which relays.
+    /// The tasks.
     tasks: Vec<SlotTask>,
 }
 
 impl Timetable {
-    /// Measures relays again whose measurement by this team came to so much and was not conclusive,
-    /// or failed and came to nothing; with them all that were measured together, because they may
-    /// share what is measured. What is not known to be too little is given again. The slot is drawn
-    /// among those after `now_slot` that the team keeps and that have room, apart from those in
-    /// which anybody measures these relays.
+    /// Measures relays again whose measurements by this team had these inconclusive results or
+    /// failed, with all relays that were measured together with them, because they may share
+    /// capacity. Capacities that are not known to be too low stay. The slot is drawn from the
+    /// team's reserved slots after `now_slot` with room, except those in which any coordinator
+    /// measures these relays.
     ///
     /// # Errors
-    /// [`NoRetry`] says why they are not measured again.
+    /// [`NoRetry`] has the reason.
     pub fn retry(
         &mut self,
         team: usize,
@@ -132,8 +132,8 @@ impl Timetable {
         self.place_again(team, head, tasks, now_slot)
     }
 
-    /// The relays that [`retry`](Self::retry) measures again with these: all that were measured
-    /// together. None if these do not belong together.
+    /// The relays that [`retry`](Self::retry) measures again: all that were measured together with
+    /// these. None if these do not belong together.
     #[must_use]
     pub fn again_with(&self, team: usize, measured: &[TaskResult]) -> Vec<Fingerprint> {
         let (_, tasks) = self.last(team, measured).unwrap_or_default();
@@ -144,7 +144,7 @@ impl Timetable {
     /// this team, with all relays to be measured together with it.
     ///
     /// # Errors
-    /// [`NoRetry`] says why they are not measured.
+    /// [`NoRetry`] has the reason.
     pub fn put_off(
         &mut self,
         team: usize,
@@ -156,7 +156,7 @@ impl Timetable {
     }
 
     /// Excludes measurers of this capacity from a team: repeated or postponed measurements get a
-    /// slot where the others have room.
+    /// slot in which the others have room.
     pub fn set_aside(&mut self, team: usize, less: BytesPerSec) {
         if let Some(aside) = self.aside.get_mut(team) {
             *aside = less;
@@ -169,7 +169,7 @@ impl Timetable {
         self.aside.get(team).copied().unwrap_or_default()
     }
 
-    /// The slot in which this team measures a relay last.
+    /// The slot of this team's last measurement of a relay.
     #[must_use]
     pub fn last_slot(&self, team: usize, relay: &Fingerprint) -> Option<u32> {
         let group = *self.group_of.get(*self.numbers.get(relay)? as usize)?;
@@ -179,7 +179,7 @@ impl Timetable {
         again.or_else(|| self.schedule.slot(group as usize, team))
     }
 
-    /// Finds a kept slot of the team after this one.
+    /// Finds a reserved slot of the team after this one.
     fn place_again(
         &mut self,
         team: usize,
@@ -215,14 +215,14 @@ impl Timetable {
         Ok(Retry { slot, tasks })
     }
 
-    /// The networks of what is measured together.
+    /// The networks of relays that are measured together.
     fn networks(&self, tasks: &[SlotTask]) -> Vec<IpAddr> {
         let relays = tasks.iter().map(|task| &self.relays[task.relay as usize]);
         let addresses: Vec<_> = relays.flat_map(|relay| relay.addresses.iter().copied()).collect();
         parts(&addresses, network)
     }
 
-    /// The greatest demand of any of these networks: the sum of its measurements that a team is to
+    /// The greatest demand of any of these networks: the sum of its measurements that a team will
     /// repeat after a slot.
     fn most_waiting(&self, team: usize, networks: &[IpAddr], behind: u32) -> BytesPerSec {
         let of_network = |network: &IpAddr| {
@@ -240,7 +240,7 @@ impl Timetable {
         these.flat_map(|again| again.tasks.iter().copied())
     }
 
-    /// A relay has gone: it is not measured again from this slot on.
+    /// Removes a relay that has left from repetitions from this slot on.
     pub(super) fn vanish_again(&mut self, relay: u32, from_slot: u32) {
         for again in self.again.iter_mut().filter(|again| again.slot >= from_slot) {
             let place = again.tasks.iter().position(|task| task.relay == relay);
@@ -252,8 +252,8 @@ impl Timetable {
         }
     }
 
-    /// The group with which these relays are measured, and what was measured there last by this
-    /// team.
+    /// The group with which these relays are measured, and the tasks of this team's last
+    /// measurement of it.
     fn last(&self, team: usize, measured: &[TaskResult]) -> Option<(u32, Vec<SlotTask>)> {
         let (relay, _) = measured.first()?;
         let group = *self.group_of.get(*self.numbers.get(relay)? as usize)?;
@@ -275,7 +275,7 @@ impl Timetable {
         measured.iter().all(|(relay, _)| is_there(relay)).then_some((head, tasks))
     }
 
-    /// Raises guesses and demands of those that a measurement showed to be faster than was thought.
+    /// Raises guesses and demands of relays that were measured as faster than expected.
     fn raise(
         &mut self,
         team: usize,
@@ -284,12 +284,12 @@ impl Timetable {
     ) -> Result<(), NoRetry> {
         let (params, most) = (self.schedule.rules.params, self.teams()[team].capacity());
         let had: BytesPerSec = tasks.iter().map(|task| task.demand).sum();
-        // Parts of what there is are rounded down.
+        // Parts of the capacity are rounded down.
         let had_all = had.get().saturating_add(tasks.len() as u64) >= most.get();
         let mut too_fast = None;
         for task in &mut *tasks {
             let relay = self.relays[task.relay as usize].fingerprint;
-            // A failure says nothing of how fast the relay is.
+            // A failure does not show how fast the relay is.
             let Some(z) = measured.iter().find(|(one, _)| *one == relay).and_then(|(_, z)| *z)
             else {
                 continue;
@@ -313,7 +313,7 @@ impl Timetable {
         Ok(())
     }
 
-    /// The slots in which anybody measures what is measured with this group, as far as is known
+    /// The slots in which any coordinator measures the relays of this group, as far as is known
     /// here.
     fn slots_of(&self, head: u32, team: usize) -> Vec<u32> {
         let groups = (0..self.beside.len()).filter(|&group| self.beside[group] == head);
@@ -325,7 +325,7 @@ impl Timetable {
         first.chain(again.map(|again| again.slot)).collect()
     }
 
-    /// Random numbers for measuring a group again.
+    /// Random numbers for repetitions of a group.
     fn draws(&self, head: u32, team: usize) -> Draws {
         let name = least(&self.schedule.groups()[head as usize].members, &self.relays);
         let of_these = |again: &&Again| again.head == head && again.team == team;

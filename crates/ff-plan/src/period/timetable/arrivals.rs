@@ -1,4 +1,4 @@
-//! Relays that come during the period.
+//! Relays that join during the period.
 //!
 //! ```text
 //!   come ─┬─ belong to nobody who is here ───────────────▶ a group of their own ─┐
@@ -10,8 +10,8 @@
 //! ```
 //!
 //! A group waits for its slots as long as no coordinator has measured it: until its first slot
-//! begins, its slots may move when others come whose turn is before its own. From then on none of
-//! them moves, so nobody who measures it again meets another coordinator.
+//! begins, its slots may move when relays join whose turn is earlier. After that none of them
+//! moves, so a coordinator that repeats a measurement never meets another one.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::slice;
@@ -30,18 +30,18 @@ use crate::period::seed::mixed;
 struct Unit {
     /// The groups.
     groups: Vec<usize>,
-    /// What they wait for, or have been given.
+    /// Their entry in the queue.
     waiting: Waiting,
     /// Whether they wait.
     is_waiting: bool,
 }
 
-/// These by their heads, found once for all relays that come together.
+/// Units by their heads, computed once for all relays that join together.
 type Units = BTreeMap<u32, Unit>;
 
 impl Timetable {
-    /// Adds relays of a later consensus. Those that are known and have not gone are left out. They
-    /// have come at the same time, so it is the seed that puts them in order.
+    /// Adds relays of a later consensus, except those that are known and have not left. They join
+    /// at the same time, so the seed determines their order.
     pub fn add(&mut self, relays: Vec<ScheduledRelay>, from_slot: u32) -> Added {
         let begin = self.relays.len();
         self.admit(relays);
@@ -69,7 +69,7 @@ impl Timetable {
         Added { relays: (begin..self.relays.len()).map(number).collect(), waiting }
     }
 
-    /// Takes relays in that are not there, in their order.
+    /// Adds unknown relays to the list, in their order.
     fn admit(&mut self, relays: Vec<ScheduledRelay>) {
         let mut listed = HashSet::new();
         let mut new: Vec<ScheduledRelay> = relays
@@ -91,8 +91,8 @@ impl Timetable {
         }
     }
 
-    /// Relays from this number on in sets that belong together, each with the heads of the groups
-    /// here that it belongs to.
+    /// Sets of relays from this number on that belong together, each with the heads of the existing
+    /// groups to which it belongs.
     fn sets_of_new(&self, begin: usize) -> Vec<(Vec<usize>, Vec<u32>)> {
         let mut sets: Vec<_> = together(&self.relays)
             .into_iter()
@@ -106,7 +106,7 @@ impl Timetable {
         sets
     }
 
-    /// Beside which groups these relays are measured that have groups and have not gone.
+    /// The heads of the groups of those of these relays that have a group and have not left.
     fn heads(&self, relays: &[usize]) -> Vec<u32> {
         let here = relays.iter().filter(|&&relay| !self.gone.contains_key(&number(relay)));
         let groups = here.map(|&relay| self.group_of[relay]).filter(|&group| group != NOWHERE);
@@ -114,7 +114,7 @@ impl Timetable {
         heads.into_iter().collect()
     }
 
-    /// Takes the slots of all groups back that have begun nowhere.
+    /// Takes back the slots of all groups that have not begun with any coordinator.
     fn take_back(&mut self, from_slot: u32) -> Units {
         let mut by_head = BTreeMap::<u32, Vec<usize>>::new();
         for group in self.drawn..self.beside.len() {
@@ -132,7 +132,7 @@ impl Timetable {
         by_head.into_iter().map(unit).collect()
     }
 
-    /// Gives back what groups have of their slots, which have begun nowhere.
+    /// Returns the room of groups that have not begun with any coordinator.
     fn clear_places(&mut self, groups: &[usize]) {
         let teams = self.teams().len();
         for &group in groups {
@@ -148,8 +148,8 @@ impl Timetable {
         }
     }
 
-    /// Whether groups that are measured together have begun nowhere before this slot, and not all
-    /// of their relays have gone.
+    /// Whether groups that are measured together have not begun with any coordinator before this
+    /// slot, and have relays that have not left.
     fn can_wait(&self, groups: &[usize], from_slot: u32) -> bool {
         let has_begun = groups.iter().any(|&group| {
             let mut slots =
@@ -158,7 +158,7 @@ impl Timetable {
         });
         let mut gone = self.members(groups).map(|(relay, _)| self.gone.get(&relay));
         let mut is_here = false;
-        // Room of a relay that goes later is not free before.
+        // The room of a relay that leaves later is not free before.
         let are_clear = gone.all(|gone| {
             is_here |= gone.is_none();
             gone.is_none_or(|&from| from <= from_slot)
@@ -166,14 +166,13 @@ impl Timetable {
         !has_begun && are_clear && is_here
     }
 
-    /// Relays of groups, and what each is measured with.
+    /// The relays of groups, with their demands.
     fn members(&self, groups: &[usize]) -> impl Iterator<Item = (u32, BytesPerSec)> {
         let groups = groups.iter().map(|&group| &self.schedule.groups()[group]);
         groups.flat_map(|group| group.members.iter().copied().zip(group.demands.iter().copied()))
     }
 
-    /// What groups that are measured together wait for, or have been given: without relays that
-    /// went before.
+    /// The queue entry of groups that are measured together, without relays that have left.
     fn waiting(&self, groups: &[usize]) -> Waiting {
         let mut waiting = Waiting { first: NOWHERE, demand: 0, addresses: Vec::new() };
         let teams = 0..self.teams().len();
@@ -186,17 +185,17 @@ impl Timetable {
         waiting
     }
 
-    /// The slot in which a team measures groups that are measured together: one that was measured
-    /// by it before may have none.
+    /// The slot in which a team measures groups that are measured together; none for a group that
+    /// it measured earlier.
     fn slot_of(&self, groups: &[usize], team: usize) -> Option<u32> {
         groups.iter().find_map(|&group| self.schedule.slot(group, team))
     }
 
-    /// Makes groups of relays that belong to no others. Returns those that wait for the next
-    /// period.
+    /// Makes groups of relays that belong to no existing group. Returns those that wait for the
+    /// next period.
     fn found(&mut self, units: &mut Units, relays: Vec<usize>, needs: &[BytesPerSec]) -> Vec<u32> {
-        // Each that some team has measured is a group of its own, because that team measures only
-        // the others.
+        // A relay that some team has measured is a group of its own, because that team measures
+        // only the others.
         let (mut again, mut new): (Vec<_>, Vec<_>) =
             relays.into_iter().partition(|&relay| self.was_measured_by_any(number(relay)));
         if new.is_empty() && !again.is_empty() {
@@ -219,8 +218,8 @@ impl Timetable {
         }
     }
 
-    /// Has relays wait with a group that waits, as long as some team has enough for all. Returns
-    /// those that are too many.
+    /// Adds relays to a waiting group, as long as some team has enough for all. Returns those that
+    /// are too many.
     fn join_waiting(
         &mut self,
         head: u32,
@@ -238,7 +237,7 @@ impl Timetable {
             }
             let group = self.schedule.groups().len();
             self.schedule.grouped.join(vec![relay], needs, &self.relays, most);
-            // One that is too fast for every team has no group.
+            // A relay that is too fast for every team has no group.
             if group < self.schedule.groups().len() {
                 self.enter(group, head, vec![NOWHERE; self.teams().len()]);
                 self.join_unit(unit, group);
@@ -247,7 +246,7 @@ impl Timetable {
         too_many
     }
 
-    /// Adds a new group to those that it is measured with.
+    /// Adds a new group to those with which it is measured.
     fn join_unit(&self, unit: &mut Unit, group: usize) {
         unit.groups.push(group);
         for (relay, demand) in self.members(&[group]) {
@@ -295,7 +294,7 @@ impl Timetable {
         new.into_iter().map(number).collect()
     }
 
-    /// Gives what waits slots from this one on, in the order of its turns.
+    /// Gives waiting groups slots from this one on, in the order of the queue.
     fn place(&mut self, units: &Units, from_slot: u32) {
         let (waiting, served): (Vec<_>, Vec<_>) = units.values().partition(|unit| unit.is_waiting);
         let mut given = Served::default();
@@ -324,7 +323,7 @@ impl Timetable {
         for (team, &slot) in places.iter().enumerate().filter(|(_, slot)| **slot != NOWHERE) {
             take(&mut self.left[team], slot, demands[team].unwrap_or_default());
             for &group in groups {
-                // In a group of several nobody was measured before.
+                // No relay in a group of several was measured before.
                 let first = self.schedule.groups()[group].members[0];
                 if !self.was_measured(first, team) {
                     self.schedule.places[group * teams + team] = slot;
@@ -333,7 +332,7 @@ impl Timetable {
         }
     }
 
-    /// Notes a new group, and where it is measured.
+    /// Adds a new group with its slots.
     fn enter(&mut self, group: usize, head: u32, places: Vec<u32>) {
         for &member in &self.schedule.groups()[group].members {
             self.group_of[member as usize] = number(group);
@@ -342,18 +341,18 @@ impl Timetable {
         self.schedule.places.extend(places);
     }
 
-    /// Whether every team had measured a relay before it went and came again.
+    /// Whether every team had measured a relay before it left and joined again.
     fn is_done(&self, relay: u32) -> bool {
         self.before.contains_key(&relay)
             && (0..self.teams().len()).all(|team| self.was_measured(relay, team))
     }
 
-    /// Whether some team had measured a relay before it went and came again.
+    /// Whether any team had measured a relay before it left and joined again.
     fn was_measured_by_any(&self, relay: u32) -> bool {
         (0..self.teams().len()).any(|team| self.was_measured(relay, team))
     }
 
-    /// Whether a team had measured a relay before it went and came again.
+    /// Whether a team had measured a relay before it left and joined again.
     fn was_measured(&self, relay: u32, team: usize) -> bool {
         let mut relay = relay;
         while let Some(&before) = self.before.get(&relay) {

@@ -1,4 +1,4 @@
-//! What holds whatever happens during a period.
+//! Invariants for all events of a period.
 
 mod flood;
 
@@ -18,22 +18,21 @@ fn on(host: u32, number: u32, mbit: Option<u64>) -> ScheduledRelay {
     }
 }
 
-/// 3 Gbit/s for each of so many coordinators.
+/// Teams of 3 Gbit/s for this number of coordinators.
 fn teams(count: u8) -> Vec<Team> {
     (0..count).map(|id| team(id, &[1000, 1000, 1000])).collect()
 }
 
-/// A rate.
 fn mbit(rate: u64) -> BytesPerSec {
     BytesPerSec::from_mbit(rate)
 }
 
-/// All that a team measures, by slot.
+/// All tasks of a team, by slot.
 fn all(timetable: &Timetable, team: usize) -> Vec<Vec<SlotTask>> {
     (0..timetable.schedule().slots()).map(|slot| timetable.tasks(team, slot)).collect()
 }
 
-/// Fails unless what always holds does.
+/// Fails unless the invariants hold.
 fn check(timetable: &Timetable) {
     let mut seen = HashSet::new();
     for team in 0..timetable.teams().len() {
@@ -51,7 +50,7 @@ fn check(timetable: &Timetable) {
     }
 }
 
-/// Something that happens, in numbers below 256.
+/// Random events, as numbers below 256.
 fn events() -> impl Strategy<Value = Vec<(u8, u8, u8, u8, u16)>> {
     proptest::collection::vec((0..4_u8, any::<u8>(), any::<u8>(), 0..4_u8, 0..2000_u16), 0..60)
 }
@@ -135,8 +134,7 @@ proptest! {
     fn coordinators_agree_and_never_meet_though_neither_knows_when_the_other_measures_again(
         numbers in events(), count in 1_u8..9,
     ) {
-        // Each applies what follows from the consensuses, and of what is measured again only its
-        // own.
+        // Each applies the events that follow from the consensuses, and only its own repetitions.
         let relays: Vec<_> = (0..100).map(|n| on(n / 2, n, (n % 3 > 0).then_some(u64::from(n)))).collect();
         let slots = 90;
         let own = |own: u8| {
@@ -144,12 +142,12 @@ proptest! {
             for (index, numbers) in (0..).zip(&numbers) {
                 let mut event = event(*numbers, index, count.into());
                 if let Event::Add { relays, .. } = &mut event {
-                    // In which order they are listed does not matter.
+                    // The order of the list does not matter.
                     let by = usize::from(own) % relays.len().max(1);
                     relays.rotate_left(by);
                 }
-                // What is measured again or later was due before, and a coordinator that does not
-                // do it does not know.
+                // A repeated or postponed measurement was due before, and a coordinator that does
+                // not carry it out does not know of it.
                 let (of_team, relay) = match &event {
                     Event::Retry { team, measured, .. } => (*team, measured[0].0),
                     Event::PutOff { team, relay, .. } => (*team, *relay),
@@ -194,12 +192,11 @@ fn who_was_not_measured_conclusively_is_measured_again_with_twice_as_much_and_it
     let demand = crate::period::demand(mbit(40), &rules(vec![], 0).params);
     assert_eq!(retry.tasks[0].demand, demand);
     assert_eq!(timetable.tasks(0, retry.slot), retry.tasks);
-    // A failure of ours says nothing of the relay: the same again, as it stands here, after what
-    // was raised.
+    // A failure of ours does not concern the relay: the same tasks again, with the raised demand.
     let same = timetable.retry(0, &[(name(1), None)], retry.slot, 1).expect("room");
     assert_eq!(same.tasks, retry.tasks);
     let retry = same;
-    // And once more, if only its grants allowed it.
+    // And a third time, if its grants allowed it.
     let no_grant = timetable.retry(0, &[(name(1), Some(mbit(50)))], retry.slot, 2);
     assert_eq!(no_grant, Err(NoRetry::NoGrant));
     let third =
@@ -212,7 +209,7 @@ fn who_was_not_measured_conclusively_is_measured_again_with_twice_as_much_and_it
 
 #[test]
 fn what_is_too_much_for_one_team_is_measured_by_the_other_and_named() {
-    // A host that is too much for any, and a relay that is too much for the smaller.
+    // A host that is too much for any team, and a relay that is too much for the smaller one.
     let mut relays: Vec<_> = (0..4).map(|n| on(1, n, Some(400))).collect();
     relays.extend([on(2, 4, Some(500)), on(3, 5, Some(10)), on(4, 6, Some(4000))]);
     let (small, great) = (team(1, &[1000]), team(2, &[2000, 1000]));
@@ -228,13 +225,13 @@ fn what_is_too_much_for_one_team_is_measured_by_the_other_and_named() {
             tasks.iter().map(|task| timetable.relays()[task.relay as usize].fingerprint[3]);
         relays.collect::<BTreeSet<_>>()
     };
-    // Teams stand by their coordinators' identities.
+    // Teams are sorted by their coordinators' identities.
     assert_eq!((named(0), measured(0)), (vec![0, 1, 2, 3, 4, 6], [5].into()));
     assert_eq!((named(1), measured(1)), (vec![6], (0..=5).collect()));
     for team in 0..2 {
         assert_eq!(timetable.schedule().without_room_of(team).count(), 0);
     }
-    // Two that fit by themselves, and not into the only slot.
+    // Two that fit alone, but not both into the only slot.
     let crowded = Timetable::new((0..2).map(|n| relay(n, Some(900))).collect(), rules(teams(1), 1));
     assert_eq!(crowded.schedule().without_room_of(0).count(), 1);
     assert_eq!(crowded.too_fast(0).count(), 0);
@@ -250,7 +247,7 @@ fn why_a_relay_is_not_measured_again_is_said() {
             .retry(0, &[(name(relay), Some(mbit(rate)))], now, grants)
             .map(|retry| retry.tasks[0].demand)
     };
-    // 800 and then as much as 3000 Mbit/s are enough for.
+    // 800, and then the greatest value for which 3000 Mbit/s are enough.
     assert_eq!(retry(1, 420, 0, 1), Ok(BytesPerSec::new(295_312_500)));
     assert_eq!(retry(1, 850, 0, 1).expect("room").get().abs_diff(375_000_000), 0);
     let too_fast = Err(NoRetry::TooFast { needs: BytesPerSec::new(750_000_000) });
@@ -285,14 +282,14 @@ fn slots_for_measuring_again_are_drawn_evenly() {
         let rules = ScheduleRules { seed, ..rules(teams(4), 44) };
         let mut timetable = Timetable::new(vec![relay(1, None)], rules);
         let retry = timetable.retry(2, &[(name(1), Some(mbit(60)))], 2, 1).expect("room");
-        // New relays: rows 1, 3, 5, 7 and 9.
+        // New relays use rows 1, 3, 5, 7 and 9.
         assert_eq!((retry.slot % 4, retry.slot / 4 % 2), (2, 1));
         counts[retry.slot as usize / 4] += 1;
     }
     let due = f64::from(draws) / 5.0;
     let odd = counts.iter().skip(1).step_by(2);
     let chi: f64 = odd.map(|&n| (f64::from(n) - due).powi(2) / due).sum();
-    // 4 degrees of freedom: above 18.5 in one of 1,000 honest draws.
+    // 4 degrees of freedom: above 18.5 once in 1,000 random samples.
     assert!(chi < 18.5, "{counts:?}: {chi}");
 }
 
@@ -327,7 +324,7 @@ fn who_comes_beside_an_old_one_is_measured_with_it_or_waits() {
     for &relay in &added.relays {
         let host = timetable.relays()[relay as usize].fingerprint[3] - 100;
         let slot = timetable.schedule().slot(host.into(), 0).expect("a slot");
-        // Groups are sorted, and all demands are the same.
+        // Groups are sorted, and all demands are equal.
         assert_eq!(timetable.schedule().groups()[usize::from(host)].members, [u32::from(host)]);
         let is_there = timetable.tasks(0, slot).iter().any(|task| task.relay == relay);
         assert_eq!(is_there, slot >= now && !slot.is_multiple_of(4), "slot {slot}");
@@ -350,7 +347,7 @@ fn what_belongs_to_two_that_have_places_waits() {
 
 #[test]
 fn who_goes_leaves_its_room_and_is_measured_when_it_comes_again_unless_it_was() {
-    // A relay that needs all of a team in the only slot that is left to come.
+    // A relay that needs a whole team in the only remaining slot.
     let mut timetable = Timetable::new(vec![relay(1, Some(1000))], rules(teams(1), 3));
     let slot = timetable.schedule().slot(0, 0).expect("a slot");
     timetable.vanish(&name(1), slot);
@@ -362,7 +359,7 @@ fn who_goes_leaves_its_room_and_is_measured_when_it_comes_again_unless_it_was() 
     let measured: Vec<_> = (slot..3).flat_map(|slot| timetable.tasks(0, slot)).collect();
     assert_eq!(measured.len(), 2.min(3 - slot as usize), "each has a slot for itself");
     check(&timetable);
-    // One that has been measured before it went.
+    // A relay that was measured before it left.
     let mut timetable = Timetable::new(vec![relay(1, Some(10))], rules(teams(2), 300));
     let slots = [0, 1].map(|team| timetable.schedule().slot(0, team).expect("a slot"));
     let first = if slots[0] < slots[1] { 0 } else { 1 };
@@ -379,7 +376,7 @@ fn a_flood_of_new_relays_takes_nothing_from_old_ones_that_are_measured_again() {
     let again = |flood: u32| {
         let mut timetable = Timetable::new(old.clone(), rules(teams(2), 2880));
         timetable.add((0..flood).map(|n| relay(1_000_000 + n, None)).collect(), 10);
-        // The flood, too, wants to be measured again, and goes first.
+        // The flood's repetitions are requested first.
         for n in 0..flood.min(3000) {
             _ = timetable.retry(0, &[(name(1_000_000 + n), Some(mbit(60)))], 1000, 1);
         }
@@ -399,7 +396,7 @@ fn a_million_new_relays_at_once_are_placed() {
             ..relay(10_000 + n, None)
         })
         .collect();
-    // It takes seconds; what grew with the square of them would not come back within any patience.
+    // This takes seconds; with quadratic time it would not end.
     let added = timetable.add(flood, 100);
     assert_eq!(added.relays.len(), 1_000_000);
 }

@@ -1,4 +1,5 @@
-//! What a second implementation, in Python, has made of the same inputs (PROTOCOL.md §11).
+//! Compares with the results of a second implementation, in Python, for the same inputs
+//! (PROTOCOL.md §11).
 
 use ff_proto::params::Params;
 use serde_json::Value;
@@ -7,29 +8,25 @@ use super::*;
 use crate::period::Measurer;
 use crate::period::schedule::Shortage;
 
-/// Bytes in hexadecimal digits.
+/// Bytes of hexadecimal digits.
 fn bytes<const N: usize>(value: &Value) -> [u8; N] {
     let all = hex::decode(text(value)).expect("hexadecimal digits");
     all.try_into().expect("the right length")
 }
 
-/// Text.
 fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_else(|| panic!("{value} is no text"))
 }
 
-/// A number.
 fn whole<N: TryFrom<u64>>(value: &Value) -> N {
     let number = value.as_u64().unwrap_or_else(|| panic!("{value} is not a number"));
     N::try_from(number).unwrap_or_else(|_| panic!("{number} is too great"))
 }
 
-/// A list.
 fn list<T>(value: &Value, of: impl FnMut(&Value) -> T) -> Vec<T> {
     value.as_array().unwrap_or_else(|| panic!("{value} is no list")).iter().map(of).collect()
 }
 
-/// A relay.
 fn relay(value: &Value) -> ScheduledRelay {
     ScheduledRelay {
         fingerprint: bytes(&value["fingerprint"]),
@@ -53,7 +50,7 @@ fn team(value: &Value) -> Team {
     }
 }
 
-/// Lets an event happen.
+/// Applies an event.
 fn happen(timetable: &mut Timetable, event: &Value) {
     if event.get("add").is_some() {
         timetable.add(list(&event["add"], relay), whole(&event["from_slot"]));
@@ -68,7 +65,7 @@ fn happen(timetable: &mut Timetable, event: &Value) {
     }
 }
 
-/// Who measures whom when with what, as the vectors have it.
+/// All assignments in the form of the vectors.
 fn rows(timetable: &Timetable) -> Vec<Value> {
     let teams = 0..timetable.teams().len();
     let slots = 0..timetable.schedule().slots();
@@ -84,7 +81,7 @@ fn rows(timetable: &Timetable) -> Vec<Value> {
     .collect()
 }
 
-/// Relays that need more than they can have, as the vectors have them.
+/// Relays that need more than they can have, in the form of the vectors.
 fn short(timetable: &Timetable, relays: &[Shortage], has_given: bool) -> Vec<Value> {
     let row = |short: &Shortage| {
         let name = hex::encode(timetable.relays()[short.relay as usize].fingerprint);

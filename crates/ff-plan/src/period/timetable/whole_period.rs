@@ -1,4 +1,4 @@
-//! Whole periods with made-up relays: every relay is measured conclusively, or it is known why not.
+//! Whole periods with made-up relays: every relay is measured conclusively, or the reason is known.
 
 use std::collections::HashSet;
 use std::net::IpAddr;
@@ -11,59 +11,59 @@ use crate::period::made_up::{name, relay, rules, team};
 use crate::period::seed::Draws;
 use crate::period::{demand, guess_for_new};
 
-/// Slots of the period; eight make an hour.
+/// Slots of the period; eight are an hour.
 const SLOTS: u32 = 192;
 /// Slots between two consensuses.
 const HOUR: u32 = 8;
-/// Coordinators.
+/// The number of coordinators.
 const TEAMS: usize = 2;
 
-/// What became of a relay with a coordinator.
+/// The result of a relay with a coordinator.
 #[derive(Clone, Debug, PartialEq)]
 enum Fate {
     /// It was measured conclusively.
     Concluded(BytesPerSec),
-    /// It was measured, and is not measured again.
+    /// It was measured inconclusively, and will not be measured again.
     Not(NoRetry),
-    /// It is to be measured again.
+    /// It will be measured again.
     Again,
 }
 
-/// How a relay behaves.
+/// The behaviour of a relay.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Kind {
     /// Its estimate is right.
     Steady,
-    /// It has become so many times as fast.
+    /// It has become faster by this factor.
     Grown(u64),
-    /// It shows a tenth when it is measured for the first time.
+    /// It shows a tenth of its capacity in its first measurement.
     Low,
     /// It has no estimate.
     New,
 }
 
-/// A network, and what its coordinators find.
+/// A network, and its coordinators' results.
 struct World {
-    /// Relays by their numbers: how they behave and what their machines can do.
+    /// Relays by fingerprint: their behaviour and the capacity of their machines.
     relays: HashMap<Fingerprint, (Kind, BytesPerSec)>,
     /// Each coordinator's timetable.
     timetables: Vec<Timetable>,
-    /// What became of relays, by coordinator.
+    /// The results of relays, by coordinator.
     fates: HashMap<(Fingerprint, usize), Fate>,
-    /// How often each was measured.
+    /// The number of measurements of each.
     times: HashMap<(Fingerprint, usize), u32>,
     /// Relays that wait for the next period.
     waiting: HashSet<Fingerprint>,
-    /// Chance.
+    /// Random numbers.
     draws: Draws,
 }
 
 impl World {
-    /// A relay with this number and of this kind; each fifth shares its machine with the one
-    /// before.
+    /// A relay with this number and behaviour; every fifth shares its machine with the previous
+    /// one.
     fn make(&mut self, number: u32) -> ScheduledRelay {
         let host = if number % 5 == 4 { number - 1 } else { number };
-        // From 1 Mbit/s to a bit more than a team can measure; half have less than 35.
+        // From 1 Mbit/s to slightly more than a team can measure; half have less than 35.
         let spread = u64::from(host.wrapping_mul(2_654_435_761) >> 26);
         let truth = BytesPerSec::from_mbit(1 + spread.pow(5) / 900_000);
         let kind = match number % 20 {
@@ -81,7 +81,7 @@ impl World {
         ScheduledRelay { addresses: vec![IpAddr::V4(host.into())], estimate, ..relay(number, None) }
     }
 
-    /// What relays come to that are measured at once, those of one machine together.
+    /// The results of relays that are measured at once; those on one machine share it.
     fn measure(&mut self, timetable: usize, tasks: &[SlotTask]) -> Vec<BytesPerSec> {
         let relays = self.timetables[timetable].relays();
         let relays: Vec<_> = tasks.iter().map(|task| relays[task.relay as usize].clone()).collect();
@@ -95,14 +95,14 @@ impl World {
             let is_first = !self.times.contains_key(&(relay.fingerprint, timetable));
             let part = truth.get() / machines[&relay.addresses[0]];
             let part = if kind == Kind::Low && is_first { part / 10 } else { part };
-            // Between (1 - e1) and (1 + e2), and no more than is sent.
+            // Between (1 - e1) and (1 + e2), and at most the sent rate.
             let noise = 800 + self.draws.below(249) as u64;
             measured.push(BytesPerSec::new(part * noise / 1000).min(task.demand));
         }
         measured
     }
 
-    /// One coordinator's slot.
+    /// A slot of one coordinator.
     fn slot(&mut self, team: usize, slot: u32) {
         let tasks = self.timetables[team].tasks(team, slot);
         let measured = self.measure(team, &tasks);
@@ -126,7 +126,7 @@ impl World {
         }
     }
 
-    /// A whole period that begins with so many relays, while others come and go.
+    /// A whole period that begins with this number of relays, while others join and leave.
     fn run(seed: [u8; 32], begin: u32, each_hour: u32) -> Self {
         let draws = Draws::new(&seed, &[0; 20], &[0; 32]);
         let (relays, timetables, fates) = (HashMap::new(), Vec::new(), HashMap::new());
@@ -187,7 +187,8 @@ proptest! {
                     Some(Fate::Not(_)) => {}
                     Some(Fate::Again) | None => prop_assert!(is_known, "{relay:?} {fate:?} {slot:?}"),
                 }
-                // Ledger B9: an old relay whose estimate is right concludes at once.
+                // Ledger B9: an old relay whose estimate is right is conclusive in its first
+                // measurement.
                 let groups = timetable.group_of.get(number as usize);
                 let group = groups.and_then(|&group| timetable.schedule().groups().get(group as usize));
                 let is_alone = group.is_some_and(|group| {
@@ -211,13 +212,13 @@ proptest! {
 
 #[test]
 fn three_quarters_of_new_relays_need_one_measurement() {
-    // Ledger B8, ± 2 points: capacities of old and new relays are of one distribution.
+    // Ledger B8, ± 2 points: capacities of old and new relays have the same distribution.
     let params = Params::PAPER;
     let mut draws = Draws::new(&[3; 32], &[0; 20], &[0; 32]);
     let mut capacities = |count: usize| -> Vec<BytesPerSec> {
         let below_one =
             |draws: &mut Draws| (draws.below(1 << 20) as f64 + 1.0) / f64::from(1 << 20);
-        // Their logarithms are normal, as relays' are about: half have less than 15 Mbit/s.
+        // Lognormal, roughly like those of real relays: half have less than 15 Mbit/s.
         let mut one = || {
             let (radius, angle) = (-2.0 * below_one(&mut draws).ln(), below_one(&mut draws));
             let normal = radius.sqrt() * (angle * std::f64::consts::TAU).cos();

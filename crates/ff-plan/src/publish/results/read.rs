@@ -1,8 +1,8 @@
-//! Results files, read back: what was written is what is published from.
+//! Reads results files, from which bandwidth files can be made.
 //!
-//! A file may hold several measurements, one after the other, as `cat` makes of several files.
-//! Whatever is wrong is named by its line. A file whose number does not follow from its seconds is
-//! wrong, too.
+//! A file may have several measurements, one after the other, as `cat` makes from several files.
+//! Errors name their line. It is also an error if the number in a file does not follow from its
+//! seconds.
 
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Read};
@@ -16,35 +16,35 @@ use ff_proto::units::BytesPerSec;
 use super::{FORMAT, First, Line};
 use crate::outcome::{AttemptRow, MeasurementRow, Method, Outcome, ResultRow, SampleRow};
 
-/// The longest line that is read: what we write has a few hundred characters.
+/// The longest line that is read, in bytes: ours have a few hundred.
 const MAX_LINE_BYTES: u64 = 1 << 16;
-/// Measurements that are read at most: more than a month of them for 10,000 relays.
+/// The largest number of measurements that are read: more than a month's for 10,000 relays.
 pub const MAX_OUTCOMES: usize = 1_000_000;
 
 /// A results file that cannot be read.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReadError {
-    /// A line is wrong.
+    /// A line is not valid.
     #[error("{}:{line}: {reason}", path.display())]
     Line {
-        /// In which file.
+        /// The file.
         path: PathBuf,
-        /// In which line, from 1.
+        /// The line number, from 1.
         line: usize,
-        /// What is wrong.
+        /// The problem.
         reason: String,
     },
     /// The file cannot be read.
     #[error(transparent)]
     File(#[from] FileError),
-    /// There are too many.
+    /// There are too many measurements.
     #[error("{} is one measurement too many: {MAX_OUTCOMES} at most are read", _0.display())]
     TooMany(PathBuf),
 }
 
-/// Reads results files, and of directories all that are named `results-*.jsonl`, in the order of
-/// their names.
+/// Reads results files, and all files `results-*.jsonl` of directories, in the order of their
+/// names.
 ///
 /// # Errors
 /// [`ReadError`] for the first file, and in it the first line, that cannot be read.
@@ -105,7 +105,7 @@ fn read_file(path: &Path, all: &mut Vec<Outcome>) -> Result<(), ReadError> {
     }
 }
 
-/// Reads a line with its end, but no more than the longest; whether there was one.
+/// Reads a line with its end, up to the longest length; returns whether there was one.
 fn next_line(reader: &mut impl BufRead, text: &mut Vec<u8>) -> io::Result<bool> {
     text.clear();
     Ok(reader.take(MAX_LINE_BYTES).read_until(b'\n', text)? > 0)
@@ -119,10 +119,10 @@ struct Begun {
     seconds: Vec<SampleRow>,
 }
 
-/// Reads a line; the outcome that it completes, or what is wrong with it.
+/// Reads a line; returns the outcome that it completes, or the problem.
 fn read_line(line: &[u8], begun: &mut Option<Begun>) -> Result<Option<Outcome>, String> {
     let line = serde_json::from_slice(line).map_err(|error| {
-        // The line is known, and the column is of no use to anybody.
+        // The line is known, and the column does not help.
         format!("this is not a line of a results file: {error}")
     })?;
     match (line, begun.as_mut()) {
@@ -142,12 +142,12 @@ fn read_line(line: &[u8], begun: &mut Option<Begun>) -> Result<Option<Outcome>, 
 }
 
 impl Begun {
-    /// Begins with the first line.
+    /// Starts with the first line.
     fn new(First { format, measurement, .. }: First) -> Result<Self, String> {
         if format != FORMAT {
             return Err(format!("the format is {format}, and this program reads {FORMAT}"));
         }
-        // What is wrong with it is named by its own line.
+        // Its errors are reported for its own line.
         measurement.target()?;
         measurement.ratio()?;
         Ok(Self { measurement, seconds: Vec::new() })
@@ -176,7 +176,7 @@ impl Begun {
     }
 }
 
-/// Whether what stands at the end follows from what stands before.
+/// Checks that the result follows from the seconds.
 fn check(outcome: &Outcome) -> Result<(), String> {
     let Ok(verdict) = outcome.result else { return Ok(()) };
     let computed = outcome.estimator.estimate(&outcome.seconds, outcome.ratio);

@@ -31,12 +31,12 @@ impl fmt::Display for Trace {
     }
 }
 
-/// A rate in bytes a second, and for people.
+/// A rate in bytes a second, and rounded.
 fn rate(bytes: u64) -> String {
     format!("{bytes} bytes/s ({})", BytesPerSec::new(bytes))
 }
 
-/// An attempt in a line.
+/// An attempt as one line.
 fn write_attempt(f: &mut fmt::Formatter<'_>, attempt: &Attempt) -> fmt::Result {
     write!(f, "           {}  {}", utc(attempt.started_unix_secs), attempt.verdict)?;
     if let Some(failure) = &attempt.failure {
@@ -56,7 +56,7 @@ fn write_attempt(f: &mut fmt::Formatter<'_>, attempt: &Attempt) -> fmt::Result {
     })
 }
 
-/// The seconds of an attempt and what they come to.
+/// The seconds of an attempt, and the values computed from them.
 fn write_seconds(f: &mut fmt::Formatter<'_>, attempt: &Attempt) -> fmt::Result {
     if attempt.seconds.is_empty() {
         return Ok(());
@@ -109,7 +109,7 @@ const fn why_held(reason: HoldReason) -> &'static str {
     }
 }
 
-/// The way from what stands to the number.
+/// The steps from the value to the number.
 fn write_number(f: &mut fmt::Formatter<'_>, number: &Number, trace: &Trace) -> fmt::Result {
     writeln!(f, "stands     {}", rate(number.standing_bytes_per_sec))?;
     if let Some(held) = number.held {

@@ -1,5 +1,4 @@
-//! What is decided about one relay by itself: which of its attempts stands, and its line or why it
-//! has none.
+//! Decides about one relay alone: which of its attempts is used, and its line or why it has none.
 
 use std::ops::Range;
 
@@ -49,16 +48,16 @@ pub struct Standing {
     pub since_unix_secs: u64,
 }
 
-/// A relay's attempts as they are collected.
+/// A relay's collected attempts.
 #[derive(Default)]
 pub(super) struct Attempts<'a> {
-    /// Within the greatest age.
+    /// Attempts within the greatest age.
     recent: Vec<&'a Outcome>,
-    /// When the newest publishable result began that is older than that.
+    /// When the newest publishable result older than that began.
     newest_old_unix_secs: Option<u64>,
-    /// Publishable results that are older than that.
+    /// The number of publishable results older than that.
     old: u64,
-    /// Results that claim to be of the future.
+    /// The number of results with a time in the future.
     future: u64,
 }
 
@@ -77,7 +76,7 @@ impl<'a> Attempts<'a> {
         }
     }
 
-    /// What was counted.
+    /// The counts of the attempts.
     fn counts(&self) -> RelayCounts {
         let count = |is: fn(&Outcome) -> bool| {
             self.recent.iter().filter(|outcome| is(outcome)).count() as u64
@@ -92,7 +91,7 @@ impl<'a> Attempts<'a> {
 }
 
 impl<'a> Decision<'a> {
-    /// Decides about one relay by itself.
+    /// Decides about one relay alone.
     pub(super) fn of(
         ed_identity: [u8; 32],
         mut attempts: Attempts<'a>,
@@ -128,7 +127,7 @@ impl<'a> Decision<'a> {
         Ok(Self { ed_identity, attempts: attempts.recent, standing, line, counts })
     }
 
-    /// Its fingerprint, as its line or its newest attempt with one shows it.
+    /// Its fingerprint, from its line or from its newest attempt with one.
     #[must_use]
     pub fn fingerprint(&self) -> Option<Fingerprint> {
         let newest = || self.attempts.iter().find_map(|attempt| attempt.target.rsa_fingerprint);
@@ -140,17 +139,17 @@ impl<'a> Decision<'a> {
         self.attempts.get(self.standing.as_ref()?.shown).copied()
     }
 
-    /// When that began.
+    /// When that outcome began.
     pub(super) fn shown_unix_secs(&self) -> u64 {
         self.shown_outcome().map_or(0, |outcome| outcome.started_unix_secs)
     }
 
-    /// When the oldest attempt began of the day that its number comes from.
+    /// When the oldest attempt of the day of its number began.
     pub(super) fn since(&self) -> Option<u64> {
         self.standing.as_ref().map(|standing| standing.since_unix_secs)
     }
 
-    /// Its line without a number, for a relay of the consensus that was tried in vain.
+    /// Its line without a number, for a relay of the consensus that was tried without success.
     pub(super) fn unmeasured(&self, publication: &Publication) -> Option<UnmeasuredLine> {
         let reason = self.line.as_ref().err()?;
         let rsa_fingerprint = self.fingerprint()?;
@@ -172,7 +171,7 @@ impl<'a> Decision<'a> {
     }
 }
 
-/// That the team is too small, where this is why the newest attempt came to nothing.
+/// The reason that the team is too small, if the newest attempt failed because of it.
 fn too_fast(attempts: &[&Outcome], publication: &Publication) -> Option<NoNumber> {
     let newest = attempts.first()?;
     let relay = newest.target.rsa_fingerprint?;
@@ -181,7 +180,7 @@ fn too_fast(attempts: &[&Outcome], publication: &Publication) -> Option<NoNumber
     (*why == NotScheduled::TooFast).then_some(NoNumber::NotScheduled(*why))
 }
 
-/// What stands of a relay's attempts, of which the newest come first.
+/// The value of a relay's attempts, the newest of which come first.
 fn stands(
     attempts: &[&Outcome],
     relay: &Remembered,
@@ -210,7 +209,7 @@ fn stands(
     let has_line = |outcome: &&Outcome| {
         outcome.publishable().is_some() && outcome.target.rsa_fingerprint.is_some()
     };
-    // What is conclusive of it may be too old to be here, and then the newest attempt has to do.
+    // The conclusive attempt may be too old to be included; then the newest attempt is shown.
     let Some(shown) = of_period.iter().position(has_line) else {
         return Some(standing(0..0, 0, None));
     };
@@ -221,7 +220,7 @@ fn stands(
     Some(standing(begin..end, begin + shown, lowest))
 }
 
-/// A relay's line; `None` when its RSA fingerprint is not known.
+/// A relay's line; `None` if its RSA fingerprint is unknown.
 fn line(
     attempts: &[&Outcome],
     standing: &Standing,
@@ -263,7 +262,7 @@ fn line(
     }))
 }
 
-/// A relay's nickname, if it has one that a relay may have.
+/// A relay's nickname, if it has a valid one.
 fn nickname(
     outcome: &Outcome,
     fingerprint: &Fingerprint,
@@ -273,7 +272,7 @@ fn nickname(
     known.filter(|nickname| is_nickname(nickname)).cloned()
 }
 
-/// When a measurement was over, in seconds since 1970.
+/// When a measurement ended, in seconds since 1970.
 pub(super) fn ended(outcome: &Outcome) -> u64 {
     outcome.started_unix_secs.saturating_add(outcome.seconds.len() as u64)
 }
@@ -286,7 +285,7 @@ fn mean_second(outcome: &Outcome) -> BytesPerSec {
     BytesPerSec::new(u64::try_from(mean).unwrap_or(u64::MAX))
 }
 
-/// Milliseconds rounded to a whole number; `None` for what is no time.
+/// Milliseconds rounded to an integer; `None` for invalid times.
 fn whole_ms(ms: f64) -> Option<u64> {
     #[expect(
         clippy::cast_possible_truncation,

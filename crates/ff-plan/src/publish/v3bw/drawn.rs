@@ -1,4 +1,4 @@
-//! What an attempt counted as, as far as it is remembered.
+//! The draw of an attempt, as a store keeps it.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -17,23 +17,22 @@ pub struct Drawn {
     pub ed_identity: [u8; 32],
     /// The RSA fingerprint that its link has shown.
     pub fingerprint: Option<Fingerprint>,
-    /// Where it was.
+    /// The relay's address, without the port.
     pub host: Option<IpAddr>,
     /// When it began, in seconds since 1970.
     pub started_unix_secs: u64,
-    /// How it counted.
+    /// How it counted as a draw.
     pub draw: Draw,
-    /// What came through a path that was the limit, so that the attempt was to be repeated and is
-    /// no draw.
+    /// The rate that the path limited, if the attempt was to be repeated and so is not a draw.
     pub limited: Option<BytesPerSec>,
     /// Whether it was conclusive.
     pub concludes: bool,
-    /// Whether the relay was measured soon after it had come, so at a time that it could choose.
+    /// Whether the relay was measured soon after it had joined, at a time that it could choose.
     pub at_arrival: bool,
 }
 
 impl Drawn {
-    /// That of an outcome, which does not say how its time was found: a store knows that.
+    /// The draw of an outcome, which does not show how its time was chosen; a store has that.
     #[must_use]
     pub fn of(outcome: &Outcome) -> Self {
         Self {

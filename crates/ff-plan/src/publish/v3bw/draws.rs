@@ -1,4 +1,4 @@
-//! What attempts count as, and which of them belong together.
+//! The draws of attempts, and the attempts of a period.
 
 use std::ops::Range;
 
@@ -7,19 +7,19 @@ use ff_proto::units::BytesPerSec;
 
 use crate::outcome::Outcome;
 
-/// What an outcome counts as: what is published is what counts, whoever has filled it in.
+/// How an outcome counts as a draw: a publishable estimate counts as its value in any case.
 pub(crate) fn draw(outcome: &Outcome) -> Draw {
     outcome.publishable().map_or(outcome.draw, Draw::Value)
 }
 
-/// What came through a path that was the limit, if the attempt is no draw because of that: it was
-/// to be repeated.
+/// The rate that the path limited, if the attempt is not a draw because of that and was to be
+/// repeated.
 pub(crate) fn limited(outcome: &Outcome) -> Option<BytesPerSec> {
     let is_limited = matches!(outcome.result, Ok(Verdict::PathLimited)) && !outcome.draw.counts();
     outcome.estimate.filter(|_| is_limited)
 }
 
-/// The attempts of the period of this one; periods have `secs` seconds, and the newest attempt
+/// The attempts of the same period as this one; periods have `secs` seconds, and the newest attempt
 /// comes first.
 pub(crate) fn period_from(starts: &[u64], newest: usize, secs: u64) -> Range<usize> {
     let period = |start: &u64| start.checked_div(secs);

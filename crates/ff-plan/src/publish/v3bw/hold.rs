@@ -8,14 +8,14 @@ use super::remembered::Remembered;
 use super::rounded_kilobytes;
 use crate::publish::days::HoldReason;
 
-/// A number that counts in place of a greater measured one.
+/// A number that counts instead of a greater measured one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Held {
     /// The number, in kilobytes a second.
     pub kilobytes: NonZeroU32,
-    /// What it is in place of.
+    /// The measured number, in kilobytes a second.
     pub instead_of_kilobytes: NonZeroU32,
-    /// Why it counts in place of that.
+    /// The reason.
     pub reason: HoldReason,
     /// When the next day begins, in seconds since 1970: a value of that day can confirm a greater
     /// number, or count for more.
@@ -23,7 +23,7 @@ pub struct Held {
 }
 
 impl Held {
-    /// What is held of a relay, whose days are so long, if anything is.
+    /// The number that a relay keeps, if it does; its days have `period_secs` seconds.
     pub(super) fn of(relay: &Remembered, period_secs: u64) -> Option<Self> {
         let is_newest = relay.number.blank_days == 0;
         let (instead_of, reason) = relay.number.instead_of.filter(|_| is_newest)?;
@@ -40,7 +40,7 @@ impl Held {
     }
 }
 
-/// Whether a number is more than so many times another.
+/// Whether a number is more than `factor` times another.
 #[expect(clippy::cast_precision_loss, reason = "weights lie far below 2^53, or are far apart")]
 pub(crate) fn is_above(new: u64, old: u64, factor: f64) -> bool {
     new as f64 > old as f64 * factor

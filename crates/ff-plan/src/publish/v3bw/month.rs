@@ -1,8 +1,6 @@
-//! The days of each relay within a month: what came of it in each period in which an attempt
-//! counted.
+//! The days of each relay within a month: the result of each period with an attempt that counts.
 //!
-//! They depend on nothing but what all attempts counted as, so a store works them out once for
-//! all readers.
+//! They depend only on the draws of all attempts, so a store computes them once for all readers.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
@@ -19,12 +17,12 @@ use crate::publish::days::{Day, MEMORY_DAYS};
 /// Length of the runs of consecutive first attempts that can show a failure of the coordinator: a
 /// quarter of all relays, but within these bounds.
 const RUN: [usize; 2] = [20, 100];
-/// Attempts that began at one moment count for at most one part in this many of a run. A whole
-/// family is measured at one moment: otherwise its relays could refuse together and be taken for a
-/// failure of the coordinator.
+/// Attempts that began at the same moment count for at most one part in this many of a run. A whole
+/// family is measured at once, so its relays could refuse together to make it look like a failure
+/// of the coordinator.
 const MOMENT_PART: usize = 10;
 
-/// All relays' days.
+/// The days of all relays.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Month {
     /// By the relays' Ed25519 identities.
@@ -36,25 +34,25 @@ pub struct Month {
 /// A relay's days.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct DaysOf {
-    /// They, the first first.
+    /// The days, in order.
     pub(super) days: Vec<DayOf>,
-    /// Where it has been.
+    /// The addresses that it has had.
     pub(super) hosts: Vec<IpAddr>,
 }
 
-/// A day of a relay in which an attempt counted.
+/// A day of a relay with an attempt that counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct DayOf {
-    /// When its oldest and its newest attempt began.
+    /// When its oldest and its newest attempt began, in seconds since 1970.
     pub(super) began_unix_secs: [u64; 2],
-    /// What came of it.
+    /// The result of the day.
     pub(super) came: Day,
     /// The RSA fingerprint that was shown last.
     pub(super) fingerprint: Option<Fingerprint>,
 }
 
 impl Month {
-    /// What attempts came to until now, in seconds since 1970, with periods of this length.
+    /// From the draws of attempts until now, in seconds since 1970, with periods of this length.
     #[must_use]
     pub fn of(drawn: &[Drawn], now_unix_secs: u64, period_secs: u64) -> Self {
         let relays = by_relay(drawn, now_unix_secs);
@@ -76,16 +74,16 @@ impl Month {
         self.relays.iter()
     }
 
-    /// Whether a relay was met after most others.
+    /// Whether a relay's first day is later than that of most others.
     pub(super) fn is_new(&self, relay: &DaysOf) -> bool {
         relay.days.first().is_some_and(|day| day.began_unix_secs[0] >= self.new_since)
     }
 }
 
-/// The draws of each relay within the time that is remembered, the newest first.
+/// The draws of each relay within the month, the newest first.
 fn by_relay(drawn: &[Drawn], now: u64) -> BTreeMap<[u8; 32], Vec<&Drawn>> {
     let since = now.saturating_sub(MEMORY_DAYS * DAY_SECS);
-    // Draws are many and relays few, so only these are put in order.
+    // There are many draws and few relays, so only the draws of each relay are sorted.
     let mut relays = HashMap::<_, Vec<_>>::new();
     for one in drawn.iter().filter(|one| (since..=now).contains(&one.started_unix_secs)) {
         relays.entry(one.ed_identity).or_default().push(one);
@@ -96,8 +94,8 @@ fn by_relay(drawn: &[Drawn], now: u64) -> BTreeMap<[u8; 32], Vec<&Drawn>> {
     relays.into_iter().collect()
 }
 
-/// When half of the relays had had their first day. A relay with a first day two periods later or
-/// more is new, also after a time without a coordinator.
+/// When half of the relays had had their first day. A relay with a first day at least two periods
+/// later is new, also after a time without a coordinator.
 fn median_first<'a>(relays: impl Iterator<Item = &'a DaysOf>) -> u64 {
     let firsts = relays.filter_map(|relay| Some(relay.days.first()?.began_unix_secs[0]));
     let mut firsts: Vec<_> = firsts.collect();
@@ -105,8 +103,8 @@ fn median_first<'a>(relays: impl Iterator<Item = &'a DaysOf>) -> u64 {
     firsts.get(firsts.len() / 2).copied().unwrap_or(0)
 }
 
-/// The times in which most of the relays that were asked had no value, of those that had one
-/// before: what these have in common is us. Each relay counts with its first attempt of a period.
+/// The times in which most of the relays that were asked had no value, of those with an earlier
+/// one: the common cause is the coordinator. Each relay counts with its first attempt of a period.
 fn times_without_values(relays: &BTreeMap<[u8; 32], Vec<&Drawn>>, secs: u64) -> Vec<[u64; 2]> {
     let [least, most] = RUN;
     let run = (relays.len() / 4).clamp(least, most);
@@ -131,8 +129,8 @@ fn times_without_values(relays: &BTreeMap<[u8; 32], Vec<&Drawn>>, secs: u64) -> 
     times
 }
 
-/// At each time at which relays were asked that had had a value, how many, and how many of them had
-/// none now. If they were more than `most`, the same proportion of `most`.
+/// For each time at which relays with an earlier value were asked, their number, and the number of
+/// them without a value now; if they were more than `most`, scaled to `most`.
 fn asked(
     relays: &BTreeMap<[u8; 32], Vec<&Drawn>>,
     secs: u64,
@@ -152,7 +150,7 @@ fn asked(
 }
 
 /// The first attempt that counts in each period of a relay, after the first one with a value. Draws
-/// come newest first.
+/// are sorted from the newest.
 fn first_attempts<'a>(drawn: &[&'a Drawn], secs: u64) -> Vec<&'a Drawn> {
     let (mut firsts, mut period, mut had_value) = (Vec::new(), None, false);
     for one in drawn.iter().rev().filter(|one| one.draw.counts()) {
@@ -166,8 +164,8 @@ fn first_attempts<'a>(drawn: &[&'a Drawn], secs: u64) -> Vec<&'a Drawn> {
     firsts
 }
 
-/// The days of a relay, the first first; its draws come with the newest first. Without a value in
-/// one of `ours` it was not its fault.
+/// The days of a relay, in order; its draws are sorted from the newest. If it has no value in one
+/// of the times `ours`, the coordinator is the cause.
 fn days_of(drawn: &[&Drawn], secs: u64, ours: &[[u64; 2]]) -> Vec<DayOf> {
     let draw = |one: &Drawn| {
         let next = ours.partition_point(|[_, last]| *last < one.started_unix_secs);
@@ -197,8 +195,8 @@ fn days_of(drawn: &[&Drawn], secs: u64, ours: &[[u64; 2]]) -> Vec<DayOf> {
     days
 }
 
-/// What came of a day with these attempts, by what each counts as. A day with a value has no more
-/// than what was limited.
+/// The result of a day from the draws of its attempts. The value of a day is at most what the path
+/// limited.
 fn came(
     day: &[&Drawn],
     draw: impl Fn(&Drawn) -> Draw,

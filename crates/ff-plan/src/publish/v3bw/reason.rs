@@ -12,16 +12,16 @@ use crate::outcome::Outcome;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum NoNumber {
-    /// Nobody has tried.
+    /// It was never measured or tried.
     NeverMeasured,
-    /// The schedule has no place for it.
+    /// The schedule has no slot for it.
     NotScheduled(NotScheduled),
     /// All its publishable results are older than the greatest age.
     TooOld {
         /// When the newest began, in seconds since 1970.
         newest_unix_secs: u64,
     },
-    /// All its results claim to be of the future.
+    /// All its results have a time in the future.
     InTheFuture,
     /// The relay was measured, and the result is not its capacity.
     Inconclusive {
@@ -32,10 +32,10 @@ pub enum NoNumber {
     Failed {
         /// The failure's code.
         code: &'static str,
-        /// What happened.
+        /// The failure's message.
         message: String,
     },
-    /// No link has shown its RSA fingerprint, by which authorities know relays.
+    /// No link has shown its RSA fingerprint, by which authorities identify relays.
     NoFingerprint,
     /// It had a greater number than the median relay, and was lately measured only at times that it
     /// could choose.
@@ -46,7 +46,7 @@ pub enum NoNumber {
     NotListed,
 }
 
-/// Why the schedule has no place for a relay.
+/// Why the schedule has no slot for a relay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotScheduled {
     /// The relay needs more than the team has.
@@ -56,10 +56,10 @@ pub enum NotScheduled {
 }
 
 impl NotScheduled {
-    /// All of them.
+    /// All reasons.
     pub const ALL: &[Self] = &[Self::TooFast, Self::NoRoom];
 
-    /// Its name.
+    /// The reason's name.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -70,8 +70,8 @@ impl NotScheduled {
 }
 
 impl NoNumber {
-    /// Why nothing stands of these attempts, of which the newest come first, in periods of
-    /// `period_secs`.
+    /// Why these attempts have no value; the newest comes first, and periods have `period_secs`
+    /// seconds.
     pub(super) fn of_attempts(
         attempts: &[&Outcome],
         newest_old_unix_secs: Option<u64>,
@@ -91,14 +91,14 @@ impl NoNumber {
         }
     }
 
-    /// Why nothing stands of the attempts of a period: what its lowest draw says.
+    /// Why the attempts of a period have no value, by its lowest draw.
     fn of_period(attempts: &[&Outcome]) -> Self {
         let lowest = Draw::lowest(attempts.iter().map(|outcome| draw(outcome)));
         let that = attempts.iter().find(|outcome| draw(outcome) == lowest);
         that.map_or(Self::NeverMeasured, |outcome| Self::of_outcome(outcome))
     }
 
-    /// Why one outcome is no number.
+    /// Why an outcome gives no number.
     fn of_outcome(outcome: &Outcome) -> Self {
         match &outcome.result {
             Err(failure) => Self::Failed { code: failure.code(), message: failure.message.clone() },
@@ -110,7 +110,7 @@ impl NoNumber {
         }
     }
 
-    /// Its name for programs: a failure's or a verdict's own, or one of those here.
+    /// The name for programs: a failure's or a verdict's own, or one of those here.
     #[must_use]
     pub fn code(&self) -> &'static str {
         match self {

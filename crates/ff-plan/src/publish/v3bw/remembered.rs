@@ -1,4 +1,4 @@
-//! The number of each relay that follows from its days within a month.
+//! Computes each relay's number from its days within a month.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -9,23 +9,23 @@ use ff_proto::units::BytesPerSec;
 use super::month::{DayOf, DaysOf, Month};
 use crate::publish::days::{self, Bounds, Day, Number};
 
-/// What a relay's days came to.
+/// The result of a relay's days.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Remembered {
     /// Its number.
     pub(super) number: Number,
-    /// The value that it comes from.
+    /// The value from which it follows.
     pub(super) value: BytesPerSec,
-    /// When the oldest and the newest attempt of that day began.
+    /// When the oldest and the newest attempt of that day began, in seconds since 1970.
     pub(super) began_unix_secs: [u64; 2],
-    /// When the last attempt that counts began.
+    /// When the last attempt that counts began, in seconds since 1970.
     pub(super) last_unix_secs: u64,
     /// The RSA fingerprint that was shown last on that day.
     pub(super) fingerprint: Option<Fingerprint>,
 }
 
-/// What the days of all relays came to, if a rise by more than this factor has to last and values
-/// from before `since_unix_secs` are too old to be published.
+/// The results of all relays' days, if a rise by more than this factor has to last and values from
+/// before `since_unix_secs` are too old to be published.
 pub(super) fn remembered(
     month: &Month,
     hold_above: Option<f64>,
@@ -41,7 +41,7 @@ pub(super) fn remembered(
         };
         old.iter().filter_map(of).collect()
     };
-    // The median is not known before there are numbers.
+    // The median is known only after the numbers of old relays.
     let first = First::of(&of_old(None), month, hold_above);
     let arrived = first.median.filter(|_| hold_above.is_some());
     let mut known = of_old(arrived);
@@ -53,7 +53,7 @@ pub(super) fn remembered(
     known
 }
 
-/// What days come to, if one has a value; values from before `since` are too old.
+/// The number from these days, if one has a value; values from before `since` are too old.
 fn number(days: &[DayOf], since: u64, bounds: Bounds) -> Option<Remembered> {
     let came: Vec<_> = days.iter().map(|day| day.came).collect();
     let number = days::number(&came, bounds)?;
@@ -70,16 +70,16 @@ fn number(days: &[DayOf], since: u64, bounds: Bounds) -> Option<Remembered> {
     })
 }
 
-/// What relays may have at first that were not there before.
+/// The largest first numbers of new relays.
 struct First {
     /// The median number of all others.
     median: Option<BytesPerSec>,
-    /// What the greatest of the others may rise to at each place.
+    /// For each address the largest number to which its greatest old relay may rise.
     at: HashMap<IpAddr, BytesPerSec>,
 }
 
 impl First {
-    /// By what the others have.
+    /// From the numbers of the other relays.
     fn of(known: &HashMap<[u8; 32], Remembered>, month: &Month, rise: Option<f64>) -> Self {
         let mut rates: Vec<_> = known.values().map(|one| one.number.rate).collect();
         rates.sort_unstable();
@@ -95,7 +95,7 @@ impl First {
         Self { median: rates.get(rates.len() / 2).copied(), at }
     }
 
-    /// What a relay may have that has been at these places.
+    /// The largest first number of a relay that has been at these addresses.
     fn at(&self, places: &[IpAddr]) -> Option<BytesPerSec> {
         let there = places.iter().filter_map(|place| self.at.get(place).copied()).max();
         self.median.into_iter().chain(there).min()

@@ -1,8 +1,8 @@
-//! How a bandwidth file is written down.
+//! Renders a bandwidth file as text.
 //!
-//! bandwidth-file-spec fixes the place of the first two lines only; the rest is ordered for human
-//! readers. A relay's line has at most [`MAX_LINE`] characters: keys that explain the number come
-//! first, and the last ones are left out if the line is full. sbws's counts that repeat others
+//! bandwidth-file-spec fixes only the first two lines; the others are ordered for human readers. A
+//! relay's line has at most [`MAX_LINE`] characters: keys that explain the number come first, and
+//! the last ones are left out if the line is full. sbws's counts that equal others
 //! (`relay_recent_measurement_failure_count` is `error_misc`) are not written.
 
 use core::fmt;
@@ -21,14 +21,14 @@ use super::{
 const FORMAT_VERSION: &str = "1.5.0";
 /// bandwidth-file-spec §2.2: the line between header and relays. tor looks for exactly this.
 const TERMINATOR: &str = "=====";
-/// The key of the number of measurements that were started.
+/// The key for the number of measurements begun.
 const ATTEMPTS: &str = "relay_recent_measurement_attempt_count";
 
 impl fmt::Display for BandwidthFile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let header = &self.header;
         if let Some((earliest, latest)) = self.span() {
-            // bandwidth-file-spec §2.2: the time of the newest result stands first, alone.
+            // bandwidth-file-spec §2.2: the time of the newest result is first, alone on its line.
             writeln!(f, "{}", latest.unix_secs())?;
             writeln!(f, "version={FORMAT_VERSION}")?;
             writeln!(f, "software={SOFTWARE}")?;
@@ -80,7 +80,7 @@ impl fmt::Display for UnmeasuredLine {
 
 impl fmt::Display for RelayCounts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // sbws tells kinds of errors apart that do not exist here; all of ours are "misc".
+        // sbws's other kinds of errors do not exist here; all of ours are "misc".
         write!(f, " success={} error_misc={}", self.successes, self.failures)?;
         write!(f, " {ATTEMPTS}={}", self.attempts)
     }
@@ -95,7 +95,7 @@ impl BandwidthFile {
 
     /// The header lines that count relays.
     fn counts(&self) -> [(&'static str, Option<u64>); 5] {
-        // Rounded down, so that 60 never stands in a file that is under the minimum.
+        // Rounded down, so that 60 is never in a file that is below the minimum.
         let percent = (self.eligible() * 100).checked_div(self.header.consensus_relays);
         [
             ("number_eligible_relays", Some(self.eligible())),
@@ -119,8 +119,8 @@ impl Header {
             ("recent_measurement_failure_count", recent.measurement_failure),
             ("recent_measurements_excluded_error_count", recent.excluded_error),
             ("recent_measurements_excluded_old_count", recent.excluded_old),
-            // sbws's two other reasons are none here: one result is enough, however near it is to
-            // others.
+            // sbws's two other reasons do not exist here: one result is enough, however close it is
+            // to others.
             ("recent_measurements_excluded_near_count", Some(0)),
             ("recent_measurements_excluded_few_count", Some(0)),
             ("time_to_report_half_network", self.time_to_report_half_network_secs),
@@ -129,7 +129,7 @@ impl Header {
 }
 
 impl RelayLine {
-    /// The line without a line end: the required keys, as many of the others as fit, the most
+    /// The line without its end: the required keys, as many of the others as fit, the most
     /// important first, then `suffix`.
     fn line(&self, suffix: &str) -> String {
         let mut line = self.required();
@@ -217,7 +217,7 @@ impl RelayLine {
     }
 }
 
-/// Keys with those numbers that are known.
+/// Keys with the numbers that are known.
 fn numbers<const N: usize>(numbers: [(&str, Option<u64>); N]) -> Vec<String> {
     let word = |(key, number): (&str, Option<u64>)| Some(format!("{key}={}", number?));
     numbers.into_iter().filter_map(word).collect()

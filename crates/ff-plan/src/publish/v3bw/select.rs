@@ -1,12 +1,12 @@
-//! Which results become lines of a bandwidth file, and why others do not.
+//! Chooses the results that become lines of a bandwidth file, and explains why others do not.
 //!
-//! A relay is listed when one of its measurements not older than the maximum age was conclusive and
-//! showed its RSA fingerprint. All attempts of a day are draws, of which the lowest stands
-//! (PROTOCOL.md §9), and what days come to is [`crate::publish::days`]'s. Nothing a single relay
-//! does (a strange nickname, a second identity) keeps the others from being published.
+//! A relay is listed if one of its measurements within the greatest age was conclusive and showed
+//! its RSA fingerprint. All attempts of a day are draws, the lowest of which is used (PROTOCOL.md
+//! §9), and [`crate::publish::days`] combines the days. A single relay (with an invalid nickname, a
+//! second identity) cannot keep the others from being published.
 //!
-//! [`Decisions`] has the whole of it, relay by relay: the file is written from it, and so is what
-//! explains a number ([`crate::publish::trace`]), so that these cannot differ.
+//! [`Decisions`] has the result for each relay: the file and the explanation of a number
+//! ([`crate::publish::trace`]) are both made from it, so they cannot differ.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -26,12 +26,12 @@ use crate::outcome::{Method, Outcome};
 use crate::publish::together::{self, GroupShare, Shown};
 
 impl BandwidthFile {
-    /// The file of everything in `outcomes` that may be published and began within the greatest
-    /// age; what claims to have begun in the future is not used.
+    /// The file of all results in `outcomes` that may be published and are within the greatest age;
+    /// results with a time in the future are ignored.
     ///
     /// # Errors
-    /// [`InvalidFile::NothingToPublish`] when there is no such result, and whatever
-    /// [`BandwidthFile::new`] refuses.
+    /// [`InvalidFile::NothingToPublish`] when there is no such result, and those of
+    /// [`BandwidthFile::new`].
     pub fn from_outcomes(
         outcomes: &[Outcome],
         publication: &Publication,
@@ -53,7 +53,7 @@ impl<'a> Decisions<'a> {
     /// Decides about all relays of these outcomes.
     ///
     /// # Errors
-    /// [`OutOfRange`] when now lies behind the year 9999.
+    /// [`OutOfRange`] if the present time is after the year 9999.
     pub fn of(outcomes: &'a [Outcome], publication: &'a Publication) -> Result<Self, OutOfRange> {
         let mut by_relay = BTreeMap::<[u8; 32], Attempts<'a>>::new();
         for outcome in outcomes.iter().filter(|outcome| outcome.method == Method::Echo) {
@@ -78,7 +78,7 @@ impl<'a> Decisions<'a> {
         Ok(all)
     }
 
-    /// The relays.
+    /// The decisions about the relays.
     #[must_use]
     pub fn relays(&self) -> &[Decision<'a>] {
         &self.relays
@@ -90,8 +90,8 @@ impl<'a> Decisions<'a> {
         self.publication
     }
 
-    /// The relay with this fingerprint: the one that has a line, or that has it by the documents,
-    /// or that was tried last.
+    /// The relay with this fingerprint: the one with a line, or with this fingerprint in the
+    /// documents, or that was tried last.
     #[must_use]
     pub fn find(&self, fingerprint: &Fingerprint) -> Option<&Decision<'a>> {
         let known = self.publication.directory.get(fingerprint).and_then(|facts| facts.ed_identity);
@@ -106,7 +106,7 @@ impl<'a> Decisions<'a> {
         })
     }
 
-    /// Why a relay has no number that nobody has tried to measure.
+    /// Why a relay without any attempt has no number.
     #[must_use]
     pub fn unknown(&self, fingerprint: &Fingerprint) -> NoNumber {
         match self.publication.not_scheduled.get(fingerprint) {
@@ -126,7 +126,7 @@ impl<'a> Decisions<'a> {
     /// The file.
     ///
     /// # Errors
-    /// As [`BandwidthFile::from_outcomes`].
+    /// Those of [`BandwidthFile::from_outcomes`].
     pub fn file(&self) -> Result<BandwidthFile, InvalidFile> {
         let lines = || self.relays.iter().filter_map(|relay| relay.line.as_ref().ok());
         let mut file = BandwidthFile::new(self.header()?, lines().cloned().collect())?;
@@ -141,7 +141,7 @@ impl<'a> Decisions<'a> {
         Ok(file)
     }
 
-    /// Of relays that show one fingerprint the one that was measured last has it.
+    /// If several relays show one fingerprint, the one that was measured last keeps it.
     fn keep_one_of_each_fingerprint(&mut self) {
         let mut order: Vec<_> = (0..self.relays.len()).collect();
         order.sort_by_key(|&index| core::cmp::Reverse(self.relays[index].shown_unix_secs()));
@@ -156,7 +156,7 @@ impl<'a> Decisions<'a> {
         }
     }
 
-    /// Sees to it that no group counts for more than it was measured at together.
+    /// Limits each group to the sum that it carried together.
     fn share_within_groups(&mut self) {
         let mut index_of = HashMap::new();
         for (index, relay) in self.relays.iter().enumerate() {
@@ -175,8 +175,7 @@ impl<'a> Decisions<'a> {
             self.share(&found(group), 0);
         }
         for Scheduled { period_unix_secs, members } in &publication.scheduled {
-            // Later groups may be divided otherwise; they count for those that stand in their own
-            // period.
+            // Later groups may be different; they apply to relays with a value in their own period.
             let mut members = found(members);
             members.retain(|&index| self.relays[index].since() >= Some(period_unix_secs.start));
             if members.iter().any(|&index| self.relays[index].since() < Some(period_unix_secs.end))
@@ -186,8 +185,8 @@ impl<'a> Decisions<'a> {
         }
     }
 
-    /// The same for some relays, of which nothing counts that began before then. Values of the
-    /// newest day come first, of these those that began late after the others, and those of relays
+    /// The same for some relays, without measurements that began before then. Values of the newest
+    /// day come first, within it those that began late after the others, and those of relays
     /// without a value since then last.
     fn share(&mut self, members: &[usize], since: u64) {
         let standing: Vec<(usize, &Standing, bool)> = members
@@ -265,7 +264,7 @@ impl<'a> Decisions<'a> {
         }
     }
 
-    /// How long it takes to report half of the network, judging by how long these relays took.
+    /// The time to report half of the network, extrapolated from these relays, in seconds.
     fn half_network_secs(&self) -> Option<u64> {
         let published = || {
             let listed = self.relays.iter().filter(|relay| relay.line.is_ok());
@@ -280,9 +279,8 @@ impl<'a> Decisions<'a> {
     }
 }
 
-/// Of relays that were measured in one slot, those whose seconds began too late to count together
-/// with the first ones. A relay that opens its links slowly does not take from others that were
-/// ready.
+/// Those relays measured in one slot whose seconds began too late to count together with the first
+/// ones. So a relay that opens its links slowly takes nothing from others that were ready.
 fn late(standing: &[(usize, &Standing, bool)], relays: &[Decision<'_>]) -> BTreeSet<usize> {
     let began = |&(index, standing, _): &(usize, &Standing, bool)| {
         let attempts = relays[index].attempts.get(standing.period.clone()).unwrap_or_default();

@@ -7,7 +7,7 @@ fn server() -> NtorServer {
     NtorServer { id: Ed25519Id([1; 32]), key: EphemeralKey::new([2; 32]) }
 }
 
-/// A client that has asked it.
+/// A client that has sent its handshake to it.
 fn client() -> (NtorClient, Vec<u8>) {
     let message = ask_for(CryptoKind::CGO_AES128);
     NtorClient::new(server().public(), EphemeralKey::new([3; 32]), &message).unwrap()

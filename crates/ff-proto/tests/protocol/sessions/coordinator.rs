@@ -1,4 +1,4 @@
-//! How the coordinator's session judges a relay that breaks the rules.
+//! The coordinator's session with a relay that breaks the rules.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use super::net::{MEASUREMENT, coordinator_key, params};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// A session that has just asked, at time zero.
+/// A session that has sent its request, at time zero.
 pub(super) fn asking() -> CoordinatorLink {
     let now = MonoTime::default();
     let (link, _) = CoordinatorLink::new(params(), &coordinator_key(), &[0; 32], &[0; 20], now)
@@ -25,7 +25,7 @@ pub(super) fn asking() -> CoordinatorLink {
     link
 }
 
-/// The grant of an honest relay.
+/// An honest relay's grant.
 pub(super) fn grant() -> MeasParamsOk {
     MeasParamsOk {
         measurement: MEASUREMENT,
@@ -43,7 +43,7 @@ fn running() -> CoordinatorLink {
     link
 }
 
-/// Hands a session a cell at a time after the start, or after the request.
+/// Passes a cell to a session at a time after the start, or after the request.
 fn hear_cell_at(
     link: &mut CoordinatorLink,
     cell: &Cell,
@@ -52,7 +52,7 @@ fn hear_cell_at(
     link.handle(cell::peek_cell(cell).expect("a whole cell"), MonoTime::from(at))
 }
 
-/// Hands a session a cell at once.
+/// Passes a cell to a session at once.
 pub(super) fn hear_cell(
     link: &mut CoordinatorLink,
     cell: &Cell,
@@ -60,7 +60,7 @@ pub(super) fn hear_cell(
     hear_cell_at(link, cell, Duration::ZERO)
 }
 
-/// Hands a session a message at a time.
+/// Passes a message to a session at this time.
 fn hear_at(
     link: &mut CoordinatorLink,
     message: &Msg,
@@ -71,7 +71,7 @@ fn hear_at(
     hear_cell_at(link, &cell, at)
 }
 
-/// Hands a session a message: a report when its second is over, others at once.
+/// Passes a message to a session: a report when its second is over, others at once.
 pub(super) fn hear(
     link: &mut CoordinatorLink,
     message: &Msg,
@@ -94,7 +94,7 @@ fn echo_report(second: u16, cells: &[u64]) -> Msg {
     Msg::Bg(MeasBg { second, sent: 0, received: 0, echoed: TeamCells::from_slice(cells) })
 }
 
-/// How the target fared in a second.
+/// The target's statistics of a second.
 pub(super) fn stats(second: u16) -> MeasStats {
     MeasStats { second, cpu_permille: 990, overloaded: true }
 }
@@ -114,10 +114,10 @@ fn relay_that_answers_only_the_probe_does_not_support_flashflow() {
         let failure = hear_cell(&mut asking(), &empty(PROBE_CIRC_ID, command));
         assert_eq!(failure, Err(SessionFailure::NotSupported));
     }
-    // Behind the grant, the probe's answer means nothing.
+    // After the grant, the probe's answer is ignored.
     let mut link = running();
     assert_eq!(hear_cell(&mut link, &empty(PROBE_CIRC_ID, CMD_CREATED_FAST)), Ok(None));
-    // On another circuit it has no place at all.
+    // On another circuit it is an error.
     let failure = hear_cell(&mut asking(), &empty(PROBE_CIRC_ID + 1, CMD_CREATED_FAST));
     assert_eq!(failure.expect_err("not ours").code(), "unexpected_command");
 }
@@ -148,11 +148,11 @@ fn refusal_is_passed_on_with_its_reason() {
     assert_eq!(failure, SessionFailure::Refused(error.clone()));
     assert_eq!(failure.to_string(), "the relay refused: tomorrow (too_soon)");
     assert_eq!((failure.code(), failure.relay_code()), ("refused", Some(ErrCode::TOO_SOON)));
-    // To deny the cipher is a refusal of its own kind.
+    // Denying the cipher is a separate kind of refusal.
     let denied = Msg::Err(MeasErr::new(ErrCode::NO_COMMON_CRYPTO, "AES only"));
     let failure = hear(&mut asking(), &denied).expect_err("refused");
     assert_eq!(failure.code(), "cipher_denied");
-    // A code without a name is shown as it is.
+    // An unknown code is shown as a number.
     let unknown = Msg::Err(MeasErr::new(ErrCode(65535), "no reason"));
     let failure = hear(&mut asking(), &unknown).expect_err("refused");
     assert_eq!(failure.to_string(), "the relay refused: no reason (code 65535)");
@@ -300,7 +300,7 @@ fn report_may_not_come_before_its_second_is_over() {
             hear_at(&mut link, &message, over - early).expect("clocks differ");
         }
     }
-    // The start may lie ahead.
+    // The start may be in the future.
     let mut link = asking();
     hear(&mut link, &Msg::ParamsOk(grant())).expect("granted");
     link.start(MonoTime::default() + SECOND);

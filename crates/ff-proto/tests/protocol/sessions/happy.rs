@@ -1,4 +1,4 @@
-//! Measurements in which everybody keeps the rules.
+//! Measurements in which all parties keep the rules.
 
 use std::time::Duration;
 
@@ -54,8 +54,8 @@ fn measure_three_seconds(crypto: CryptoKind) {
                 measurer.write(&mut net, 4 + tick);
                 sent += 4 + tick as u64;
             }
-            // The last tick of a second is on the wire when the target's second ends: its seconds
-            // begin when the first cell arrives.
+            // The cells of the last tick of a second are in flight when the target's second ends:
+            // its seconds begin when the first cell arrives.
             let until = net.now + SECOND / 10;
             drive(&mut net, &mut coordinator, &mut measurers, until).expect("all is well");
             let forwarded = 1024 * (u64::from(second) + 1);
@@ -71,7 +71,7 @@ fn measure_three_seconds(crypto: CryptoKind) {
         let arrival = started + SECOND * (u32::from(second) + 1) + LATENCY * 2;
         let bytes = 10 * 1024 * (u64::from(second) + 1);
         // 85 cells a second on each link, of which the first measurer has two; those of the last
-        // tick of a second are on the way when the next one's first four arrive.
+        // tick of a second are in flight when the next one's first four arrive.
         let cells = 89 - 4 * u64::from(second);
         let echoed = TeamCells::from_slice(&[2 * cells, cells]);
         let report = MeasBg { second, sent: bytes, received: bytes, echoed };
@@ -136,7 +136,7 @@ fn the_coordinator_ends_early_and_nothing_on_the_way_disturbs_it() {
     drive(&mut net, &mut coordinator, &mut measurers, until).expect("open");
     coordinator.session.start(net.now);
     measurers[0].write(&mut net, 5);
-    // The first report is due 1.02 s after the start and there 20 ms later: it crosses the end.
+    // The first report is due 1.02 s after the start and arrives 20 ms later: it crosses the end.
     let until = net.now + SECOND + LATENCY / 2;
     drive(&mut net, &mut coordinator, &mut measurers, until).expect("runs");
     let end = coordinator.session.end();

@@ -1,4 +1,4 @@
-//! How a measurer's session judges a relay that cheats. Every cell is checked here.
+//! A measurer's session with a relay that cheats. Every cell is checked here.
 
 use ff_proto::cell::{
     self, BODY_LEN, CELL_LEN, CMD_MEAS_ECHO, CMD_MEASUREMENT, CMD_PADDING, CMD_VPADDING, Cell,
@@ -16,7 +16,7 @@ fn secrets() -> LinkSecrets {
     LinkSecrets { ephemeral: [1; 32], content: [2; 16], sampling: [3; 16] }
 }
 
-/// What both ends derived for a cipher.
+/// The keys of both ends for a cipher.
 fn keys(crypto: CryptoKind) -> CircuitKeys {
     let forward = match crypto {
         CryptoKind::AES128_CTR => ForwardKey::Aes128Ctr([4; 16]),
@@ -26,7 +26,7 @@ fn keys(crypto: CryptoKind) -> CircuitKeys {
     CircuitKeys { forward, confirmation: [5; 32] }
 }
 
-/// An open link that has sent cells, and what an honest target returns.
+/// An open link that has sent cells, and an honest target's answers.
 pub(super) fn echoed(count: usize) -> (EchoLink, Vec<Cell>) {
     echoed_with(CryptoKind::CGO_AES128, count)
 }
@@ -45,12 +45,12 @@ fn echoed_with(crypto: CryptoKind, count: usize) -> (EchoLink, Vec<Cell>) {
     (link, cells)
 }
 
-/// Hands a link a cell.
+/// Passes a cell to a link.
 pub(super) fn hear(link: &mut EchoLink, cell: &Cell) -> Result<EchoEvent, SessionFailure> {
     link.handle(cell::peek_cell(cell).expect("a whole cell"))
 }
 
-/// Hands a link cells until one fails, and says which and how.
+/// Passes cells to a link until one fails; returns its number and the failure.
 fn first_failure(link: &mut EchoLink, cells: &[Cell]) -> Option<(usize, &'static str)> {
     cells.iter().enumerate().find_map(|(index, cell)| {
         let failure = hear(link, cell).err()?;
@@ -102,7 +102,8 @@ fn a_cell_made_with_the_cheaper_cipher_is_caught() {
     assert_eq!(first_failure(&mut link, &cells), Some((0, "wrong_content")));
 }
 
-/// Sends and echoes cells one after the other, checks some, and damages one; says which failed.
+/// Sends and echoes cells one after the other, checks some, and damages one; returns which one
+/// failed.
 fn first_failure_of_sparse_checks(crypto: CryptoKind, damaged: Option<u64>) -> (u64, Option<u64>) {
     let mut link = EchoLink::new(CIRC, &secrets(), &keys(crypto), 0.3);
     link.note_echoed_in_all(u64::MAX);
@@ -276,7 +277,7 @@ fn opening_with(crypto: CryptoKind) -> OpeningLink {
     OpeningLink::new(MEASUREMENT, &measurer_key(0), [6; 32], secrets(), crypto, 1.0).0
 }
 
-/// What an honest target answers to it, on a link with this exporter and with this cipher.
+/// An honest target's answer to it, on a link with this exporter and this cipher.
 pub(super) fn created(exporter: [u8; 32], crypto: CryptoKind) -> MeasCreated {
     let (theirs, ours) = (EphemeralKey::new(secrets().ephemeral), EphemeralKey::new([9; 32]));
     let keys = Exchange {
@@ -290,7 +291,7 @@ pub(super) fn created(exporter: [u8; 32], crypto: CryptoKind) -> MeasCreated {
     MeasCreated { public: ours.public(), confirmation }
 }
 
-/// How the opening of a link fails on a cell.
+/// The failure of opening a link when this cell arrives.
 fn opening_failure(cell: &Cell) -> Option<SessionFailure> {
     opening().handle(cell::peek_cell(cell).expect("a whole cell")).err()
 }

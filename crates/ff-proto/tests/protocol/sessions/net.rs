@@ -1,4 +1,4 @@
-//! A relay with its target, links to it with latency, and a fake clock.
+//! A relay with a target, links to it with latency, and a simulated clock.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::num::NonZero;
@@ -21,13 +21,13 @@ use ff_proto::session::target::{
 };
 use ff_proto::units::{Cells, MonoTime, Ratio};
 
-/// How long a cell takes one way.
+/// The one-way delay of a cell.
 pub(crate) const LATENCY: Duration = Duration::from_millis(20);
-/// The measurement that these tests are about.
+/// The measurement in these tests.
 pub(crate) const MEASUREMENT: MeasurementId = MeasurementId([7; 16]);
 /// A circuit id as an initiator chooses it.
 pub(crate) const CIRC: u32 = 0x8000_0001;
-/// Seconds of the period of [`policy`].
+/// The length of a period of [`policy`], in seconds.
 pub(crate) const PERIOD_SECS: u64 = 86_400;
 
 /// The coordinator's key.
@@ -40,12 +40,12 @@ pub(crate) fn measurer_key(number: u8) -> SigningKey {
     SigningKey::from_bytes(&[100 + number; 32])
 }
 
-/// The name of a key.
+/// The id of a key.
 pub(crate) fn id_of(key: &SigningKey) -> Ed25519Id {
     Ed25519Id(key.verifying_key().to_bytes())
 }
 
-/// Allows the coordinator everything the defaults allow.
+/// A policy that allows the coordinator all that the defaults allow.
 pub(crate) fn policy() -> Policy {
     Policy {
         enabled: true,
@@ -57,7 +57,7 @@ pub(crate) fn policy() -> Policy {
     }
 }
 
-/// Asks for three seconds with two sockets of measurer 0 and one of measurer 1.
+/// A request for three seconds with two sockets of measurer 0 and one of measurer 1.
 pub(crate) fn params() -> MeasParams {
     let grant = |number, sockets| MeasurerGrant {
         id: id_of(&measurer_key(number)),
@@ -83,15 +83,15 @@ struct Wire {
     exporter: Exporter,
     /// Set while it is a measurement link.
     circuit: Option<Box<EchoCircuit>>,
-    /// Whether the relay has not closed it.
+    /// Whether the relay has kept it open.
     is_open: bool,
     /// Whether its measurement is over.
     is_over: bool,
     /// Whether it has circuits of its own.
     has_circuits: bool,
-    /// Cells on their way to the relay, and when they arrive.
+    /// Cells in flight to the relay, with their arrival times.
     to_target: VecDeque<(MonoTime, Cell)>,
-    /// Cells on their way back, and when they arrive.
+    /// Cells in flight to the peer, with their arrival times.
     to_peer: VecDeque<(MonoTime, Cell)>,
 }
 
@@ -103,11 +103,11 @@ pub(crate) struct Net {
     pub(crate) unix_zero: u64,
     /// The state machine under test.
     pub(crate) target: Target,
-    /// The events that the relay's operator was told.
+    /// The events reported to the relay's operator.
     pub(crate) told: Vec<TargetEvent>,
-    /// Whether the relay cannot remember grants.
+    /// Whether the relay fails to store grants.
     pub(crate) forgets: bool,
-    /// All links there ever were.
+    /// All links, including closed ones.
     wires: BTreeMap<u64, Wire>,
 }
 
@@ -117,7 +117,7 @@ impl Net {
         Self::with_history(policy, Vec::new())
     }
 
-    /// A relay that remembers grants.
+    /// A relay that has stored these grants.
     pub(crate) fn with_history(policy: Policy, history: Vec<GrantRecord>) -> Self {
         Self {
             now: MonoTime::from_micros(5_000_000),
@@ -129,7 +129,7 @@ impl Net {
         }
     }
 
-    /// Opens a link; each has an exporter of its own.
+    /// Opens a link with its own exporter.
     pub(crate) fn link(&mut self) -> LinkId {
         let id = self.wires.len() as u64;
         let wire = Wire {
@@ -150,35 +150,35 @@ impl Net {
         self.wires[&link.0].exporter
     }
 
-    /// Whether the relay has not closed the link, and no measurement of it is over.
+    /// Whether the relay has kept the link open, and its measurement has not ended.
     pub(crate) fn is_open(&self, link: LinkId) -> bool {
         self.wires[&link.0].is_open && !self.wires[&link.0].is_over
     }
 
-    /// Whether the relay has not closed the link although its measurement is over.
+    /// Whether the relay has kept the link open although its measurement has ended.
     pub(crate) fn is_lingering(&self, link: LinkId) -> bool {
         self.wires[&link.0].is_open && self.wires[&link.0].is_over
     }
 
-    /// Gives the link a circuit that is not ours.
+    /// Gives the link a circuit that is not part of a measurement.
     pub(crate) fn has_circuits(&mut self, link: LinkId) {
         self.wire(link).has_circuits = true;
     }
 
-    /// A request by the coordinator, good on this link.
+    /// A request by the coordinator, valid on this link.
     pub(crate) fn request(&self, link: LinkId, params: MeasParams) -> Msg {
         let request = Signed::new(params, &coordinator_key(), &self.exporter(link));
         Msg::Params(request.expect("within its bounds"))
     }
 
-    /// A measurer's MEAS_CREATE, good on this link.
+    /// A measurer's MEAS_CREATE, valid on this link.
     pub(crate) fn create(&self, link: LinkId, measurer: u8) -> Msg {
         let create = MeasCreate { measurement: MEASUREMENT, public: [9; 32] };
         let create = Signed::new(create, &measurer_key(measurer), &self.exporter(link));
         Msg::Create(create.expect("within its bounds"))
     }
 
-    /// Hands the relay a message at once, and returns what it sends on that link at once.
+    /// Passes a message to the relay at once, and returns its immediate answers on that link.
     pub(crate) fn tell(&mut self, link: LinkId, circ_id: u32, message: &Msg) -> Vec<Msg> {
         self.tell_body(link, circ_id, &message.encode().expect("it fits"))
     }
@@ -189,7 +189,8 @@ impl Net {
         self.answers(link)
     }
 
-    /// Hands the relay `count` echo cells at once, and counts those that come back.
+    /// Passes `count` echo cells to the relay at once, and returns the number of those that come
+    /// back.
     pub(crate) fn echo(&mut self, link: LinkId, count: u64) -> usize {
         for _ in 0..count {
             let echo = cell::fixed_cell(CIRC, CMD_MEAS_ECHO, &[0; BODY_LEN]);
@@ -199,7 +200,7 @@ impl Net {
         cells.iter().filter(|(_, cell)| cell[4] == CMD_MEAS_ECHO).count()
     }
 
-    /// Takes the control messages that are on their way to a peer.
+    /// Takes the control messages that are in flight to a peer.
     pub(crate) fn answers(&mut self, link: LinkId) -> Vec<Msg> {
         let cells = std::mem::take(&mut self.wire(link).to_peer);
         let messages = cells.iter().filter(|(_, cell)| cell[4] == CMD_MEASUREMENT);
@@ -213,20 +214,20 @@ impl Net {
         self.take_output();
     }
 
-    /// Lets time pass at the relay.
+    /// Advances the relay's clock by `time`.
     pub(crate) fn pass(&mut self, time: Duration) {
         self.now = self.now + time;
         self.target.handle_timeout(self.now);
         self.take_output();
     }
 
-    /// Sends a cell to the relay; it takes [`LATENCY`].
+    /// Sends a cell to the relay; it arrives after [`LATENCY`].
     pub(crate) fn send(&mut self, link: LinkId, cell: Cell) {
         let arrival = self.now + LATENCY;
         self.wire(link).to_target.push_back((arrival, cell));
     }
 
-    /// The cell that has arrived at the peer of a link by now.
+    /// The next cell that has arrived at the peer of a link by now.
     pub(crate) fn received(&mut self, link: LinkId) -> Option<Cell> {
         let now = self.now;
         arrived(&mut self.wire(link).to_peer, now)
@@ -240,7 +241,7 @@ impl Net {
         cells.chain(self.target.poll_timeout()).min()
     }
 
-    /// Goes to a time and lets the relay handle all that is due there.
+    /// Advances the clock to a time and lets the relay handle all that is due.
     pub(crate) fn advance(&mut self, to: MonoTime) {
         self.now = self.now.max(to);
         let now = self.now;
@@ -254,7 +255,7 @@ impl Net {
         self.take_output();
     }
 
-    /// What a relay does with a cell.
+    /// The relay's handling of a cell.
     fn arrive(&mut self, link: LinkId, mut cell: Cell) {
         let (now, unix_secs) = (self.now, self.unix_zero + self.now.micros() / 1_000_000);
         let wire = self.wires.get_mut(&link.0).expect("the link exists");
@@ -300,7 +301,7 @@ impl Net {
         self.take_output();
     }
 
-    /// Does what the target wants done.
+    /// Carries out the target's outputs.
     fn take_output(&mut self) {
         let arrival = self.now + LATENCY;
         while let Some(output) = self.target.poll_output() {
@@ -338,7 +339,7 @@ pub(crate) struct Coordinator {
     pub(crate) link: LinkId,
     /// The state machine under test.
     pub(crate) session: CoordinatorLink,
-    /// Its events, and when they came.
+    /// Its events, with their times.
     pub(crate) events: Vec<(MonoTime, CoordinatorEvent)>,
 }
 
@@ -369,7 +370,7 @@ pub(crate) struct Measurer {
 }
 
 impl Measurer {
-    /// Opens a link and its circuit with the cipher granted; every cell will be checked.
+    /// Opens a link and its circuit with the granted cipher; every cell will be checked.
     pub(crate) fn open(net: &mut Net, measurer: u8, crypto: CryptoKind) -> Self {
         let link = net.link();
         let seed = u8::try_from(link.0).expect("few links");
@@ -390,7 +391,7 @@ impl Measurer {
         }
     }
 
-    /// Takes a cell.
+    /// Handles a cell.
     fn handle(&mut self, cell: &Cell) -> Result<(), SessionFailure> {
         let cell = cell::peek_cell(cell).expect("a whole cell");
         if let Some(opening) = self.opening.take() {
@@ -409,7 +410,7 @@ impl Measurer {
     }
 }
 
-/// Runs everything until a time, from event to event.
+/// Runs all parties until a time, from event to event.
 pub(crate) fn drive(
     net: &mut Net,
     coordinator: &mut Coordinator,

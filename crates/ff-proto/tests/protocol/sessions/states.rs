@@ -1,6 +1,6 @@
-//! The states of the three sessions, drawn from what the sessions do and compared with STATES.md.
+//! The states of the three sessions, found by running the sessions and compared with STATES.md.
 //!
-//! Each session is put into each of its states, and each event happens there.
+//! Each session is brought into each of its states, and each event happens there.
 
 mod coordinator;
 mod measurer;
@@ -10,10 +10,10 @@ use std::fmt::Write;
 use std::fs;
 use std::path::Path;
 
-/// Set it to any value to have STATES.md written.
+/// The environment variable that makes the test write STATES.md, with any value.
 const REWRITE: &str = "FF_WRITE_STATES";
 
-/// What stands in front of the first session.
+/// The text before the first session.
 const INTRODUCTION: &str = "\
 # States of the sessions
 
@@ -25,25 +25,25 @@ Each cell of a table has the outcome of the event and, after an arrow, the next 
 nothing happens. *Fails* is followed by the failure's code; a session that has failed is not used again.
 ";
 
-/// A session: its states, and what may happen in them.
+/// A session: its states, and the events in them.
 struct Session {
     /// Its heading.
     name: &'static str,
-    /// What else a reader has to know.
+    /// Notes for the reader.
     notes: &'static str,
-    /// Its states, first the one that it begins in. A state has a column for each place that an
-    /// event may come from.
+    /// Its states; it begins in the first one. A state has a column for each place that an event
+    /// may come from.
     columns: &'static [Column],
     events: &'static [&'static str],
-    /// Lets an event happen.
+    /// Makes an event happen.
     step: fn(&str, Column) -> Step,
 }
 
-/// A state, and where an event comes from.
+/// A state, and the place that an event comes from.
 #[derive(Clone, Copy)]
 struct Column {
     state: &'static str,
-    /// The place; empty where a state has only one.
+    /// The place; empty if the state has only one.
     place: &'static str,
 }
 
@@ -54,19 +54,19 @@ const fn state(state: &'static str) -> Column {
 
 /// The result of an event.
 struct Step {
-    /// What others notice of it.
+    /// Its visible effects.
     outcome: String,
     /// The state that follows; `None` when the session has failed.
     next: Option<&'static str>,
 }
 
 impl Step {
-    /// The outcome of an event that the session took.
+    /// The outcome of an event that the session accepted.
     fn to(next: &'static str, outcome: &str) -> Self {
         Self { outcome: outcome.to_owned(), next: Some(next) }
     }
 
-    /// The session failed with this code.
+    /// A failure of the session with this code.
     fn failed(code: &str) -> Self {
         Self { outcome: format!("fails: {code}"), next: None }
     }
@@ -83,11 +83,11 @@ impl Step {
     }
 }
 
-/// An event, and what comes of it in each column.
+/// An event, and its result in each column.
 type Row = (&'static str, Vec<Step>);
 
 impl Session {
-    /// The session's part of the page.
+    /// The session's section of the page.
     fn draw(&self) -> String {
         let row = |&event: &&'static str| -> Row {
             (event, self.columns.iter().map(|&column| (self.step)(event, column)).collect())
@@ -115,8 +115,8 @@ impl Session {
         graph
     }
 
-    /// How an event is called in the graph if it leads from one state to another: with its place if
-    /// others do not.
+    /// The label of an event in the graph if it leads from one state to another; with its place if
+    /// events from other places do not.
     fn label(&self, (event, steps): &Row, from: &str, to: &str) -> Option<String> {
         let here = self.columns.iter().zip(steps).filter(|(column, _)| column.state == from);
         let leads = |step: &Step| step.next == Some(to);

@@ -1,4 +1,4 @@
-//! What the target refuses, and when it ends.
+//! The target's refusals, and the end of its measurements.
 
 use std::num::NonZero;
 use std::time::Duration;
@@ -27,7 +27,7 @@ fn refusal(answers: &[Msg]) -> ErrCode {
     }
 }
 
-/// Asks for [`params`] on a fresh link.
+/// Sends a request with [`params`] on a new link.
 fn ask(net: &mut Net) -> (LinkId, Vec<Msg>) {
     let link = net.link();
     let request = net.request(link, params());
@@ -35,7 +35,7 @@ fn ask(net: &mut Net) -> (LinkId, Vec<Msg>) {
     (link, answers)
 }
 
-/// Asks, and the relay must grant.
+/// Sends a request that the relay must grant.
 #[track_caller]
 fn granted(net: &mut Net) -> LinkId {
     let (link, answers) = ask(net);
@@ -43,7 +43,7 @@ fn granted(net: &mut Net) -> LinkId {
     link
 }
 
-/// Opens a measurement link, which the relay must allow.
+/// Opens a measurement link, which the relay must accept.
 #[track_caller]
 fn opened(net: &mut Net, measurer: u8) -> LinkId {
     let (link, answers) = create(net, measurer);
@@ -115,7 +115,7 @@ fn circuit_replayed_from_another_link_is_refused() {
     let message = net.create(first, 0);
     assert_eq!(refusal(&net.tell(second, CIRC, &message)), ErrCode::BAD_SIGNATURE);
     assert!(!net.is_open(second));
-    // And it used up no socket: two were announced, one is open.
+    // It used up no socket: two were announced, one is open.
     opened(&mut net, 0);
 }
 
@@ -222,7 +222,7 @@ fn more_sockets_than_announced_are_refused() {
         assert_eq!(refusal(&answers), ErrCode::TOO_MANY_SOCKETS);
         assert!(!net.is_open(link));
     }
-    // A socket is for one use: closing a link does not give it back.
+    // A socket can be used once: closing its link does not give it back.
     net.close(links[0]);
     let (_, answers) = create(&mut net, 0);
     assert_eq!(refusal(&answers), ErrCode::TOO_MANY_SOCKETS);
@@ -235,7 +235,7 @@ fn second_circuit_on_one_link_is_refused() {
     let answers = net.tell(measurer, CIRC + 1, &message);
     assert_eq!(refusal(&answers), ErrCode::UNEXPECTED_MESSAGE);
     assert!(!net.is_open(measurer));
-    // Nor may the coordinator's link carry one; but the measurement does not end for it.
+    // The coordinator's link may not carry one either, but the measurement goes on.
     let message = net.create(coordinator, 0);
     let answers = net.tell(coordinator, CIRC, &message);
     assert_eq!(refusal(&answers), ErrCode::UNEXPECTED_MESSAGE);
@@ -345,7 +345,7 @@ fn no_cells_start_nothing() {
     let (mut net, ..) = with_open_link();
     assert!(net.target.on_echoed(MeasurerIndex(0), Cells(0), net.now));
     assert!(!net.target.limits_background());
-    // And without a measurement no cells count.
+    // Without a measurement no cells count.
     let mut net = Net::new(policy());
     assert!(!net.target.on_echoed(MeasurerIndex(0), Cells(9), net.now));
     assert!(net.target.poll_output().is_none());
@@ -359,7 +359,7 @@ fn each_measurers_cells_are_reported_whatever_becomes_of_its_links() {
         net.echo(link, cells);
     }
     net.close(links[2]);
-    // Cells that arrived before the host has noticed that their second is over are in it.
+    // Cells that arrive before the host has noticed the end of a second belong to it.
     net.now = net.now + SECOND * 2;
     net.echo(links[1], 5000);
     net.pass(Duration::ZERO);
@@ -392,7 +392,7 @@ fn background_is_limited_only_while_running_with_open_links() {
     assert!(!net.target.limits_background(), "no link is left");
     let link = opened(&mut net, 0);
     assert!(net.target.limits_background(), "and again");
-    // A measurement link that is refused something counts as closed at once.
+    // A measurement link counts as closed at once after a refusal.
     net.tell_body(link, 0, &[0xff; BODY_LEN]);
     assert!(!net.target.limits_background(), "refused");
     opened_and_ended(net, coordinator);
@@ -451,7 +451,7 @@ fn a_report_says_what_counts_and_not_what_clients_did() {
         let report = Msg::Bg(MeasBg { second: 0, sent: bytes, received: bytes, echoed });
         assert_eq!(net.answers(coordinator), [report], "{background}");
     }
-    // Nothing echoed, nothing counts; and only the lesser direction was forwarded.
+    // Without echoed cells no background counts; and only the lesser direction was forwarded.
     net.echo(measurer, 1);
     net.pass(SECOND);
     net.target.on_background(1 << 40, 1 << 40);
@@ -652,7 +652,7 @@ fn unknown_extension_is_ignored() {
     assert!(matches!(answers[..], [Msg::ParamsOk(_)]), "{answers:?}");
 }
 
-/// Asks for these ciphers on a fresh link.
+/// Sends a request with these ciphers on a new link.
 fn ask_for(net: &mut Net, crypto: &[CryptoKind]) -> Vec<Msg> {
     let link = net.link();
     let request = net.request(link, MeasParams { crypto: crypto.to_vec(), ..params() });

@@ -10,7 +10,7 @@ use crate::background::{BackgroundLimit, Recent};
 /// How often the limiter of a test ticks.
 const TICK: Duration = Duration::from_millis(10);
 
-/// Remembers that it was woken.
+/// Records that it was woken.
 #[derive(Default)]
 struct Woken(AtomicBool);
 
@@ -20,19 +20,17 @@ impl Wake for Woken {
     }
 }
 
-/// A link that always has something to move, up to `per_tick` bytes in each tick.
+/// A link that always has bytes to move, at most `per_tick` in each tick.
 struct Greedy {
-    /// Its name.
     id: LinkId,
-    /// Its traffic.
     traffic: Traffic,
-    /// For each direction whether it was woken.
+    /// Whether it was woken, for each direction.
     woken: [Arc<Woken>; 2],
-    /// Bytes that come for it in each tick.
+    /// Bytes that arrive for it in each tick.
     per_tick: u64,
-    /// Bytes that have come, received and to be sent.
+    /// Bytes that have arrived and not moved, received and to be sent.
     backlog: [u64; 2],
-    /// Bytes it has moved, received and sent.
+    /// Bytes that it has moved, received and sent.
     moved: [u64; 2],
 }
 
@@ -50,20 +48,20 @@ impl Greedy {
         }
     }
 
-    /// Bytes come for it.
+    /// Adds the bytes of a tick.
     fn tick(&mut self) {
         for left in &mut self.backlog {
             *left = (*left + self.per_tick).min(100 * self.per_tick);
         }
     }
 
-    /// Whether it has been woken, and something has come for it.
+    /// Whether it has been woken and has bytes to move.
     fn is_ready(&self, direction: Direction) -> bool {
         let at = direction as usize;
         self.backlog[at] > 0 && self.woken[at].0.load(Ordering::Relaxed)
     }
 
-    /// Moves what it may in one direction; in pieces of 16 KB, as links do.
+    /// Moves what it may in one direction, in pieces of 16 KB, as links do.
     fn run(
         &mut self,
         limiter: &mut Limiter,
@@ -101,7 +99,7 @@ impl Greedy {
                 break;
             }
         }
-        // A link that waits for the peer and not for the limiter runs again in the next tick.
+        // A link that waits for its peer and not for the limiter runs again in the next tick.
         if *left == 0 {
             woken.0.store(true, Ordering::Relaxed);
         }
@@ -123,7 +121,7 @@ fn run(
         let allowance = share.as_ref().map(BackgroundLimit::allowance);
         limiter.tick(now, allowance.as_ref());
         links.iter_mut().for_each(Greedy::tick);
-        // A link that is woken by another one's turn runs in the same tick.
+        // A link that another one's turn wakes runs in the same tick.
         for _ in 0..100 {
             for link in &mut *links {
                 for direction in DIRECTIONS {
@@ -144,7 +142,7 @@ fn received(links: &mut [Greedy], traffic: Traffic) -> u64 {
     links.iter_mut().map(|link| std::mem::take(&mut link.moved[0])).sum()
 }
 
-/// A number of measurement links that together want this rate.
+/// Measurement links that together want this rate.
 fn measurement(links: u64, rate: BytesPerSec) -> impl Iterator<Item = Greedy> {
     let each = BytesPerSec::new(rate.get() / links);
     (0..links).map(move |id| Greedy::new(1000 + id, Traffic::Measurement, each))
@@ -160,7 +158,7 @@ fn full_relays_serve_clients_their_share_and_measurement_the_rest() {
             let mut links: Vec<_> =
                 (0..clients).map(|id| Greedy::new(id, Traffic::Background, wanted)).collect();
             run(&mut limiter, &mut links, &mut None, 0..200);
-            // Measurement links come last, and find clients in possession of everything.
+            // Measurement links come last, when clients have everything.
             links.extend(measurement(160, rate));
             run(&mut limiter, &mut links, &mut None, 200..300);
             let _ = received(&mut links, Traffic::Background);
@@ -275,7 +273,7 @@ fn a_turn_that_is_not_used_is_the_next_ones() {
         let waker = Waker::from(woken.clone());
         assert_eq!(limiter.claim(LinkId(id), received, kind, 100, None, &waker), 0);
     }
-    // Enough for one turn, then for no further one.
+    // Enough for one turn, but not for a second.
     limiter.tick(MonoTime::default() + Duration::from_millis(4), None);
     assert_eq!([0, 1, 2].map(is_woken), [true, false, false]);
     let allowed = limiter.claim(LinkId(0), received, kind, 10_000, None, Waker::noop());
@@ -284,7 +282,7 @@ fn a_turn_that_is_not_used_is_the_next_ones() {
     assert_eq!([0, 1, 2].map(is_woken), [true, true, false], "the peer had sent nothing");
     limiter.close(LinkId(1), None);
     assert!(is_woken(2), "the link was gone");
-    // Nobody comes for the turn, so it ends, and a newcomer finds the line empty.
+    // The turn is not used, so it ends, and a new link finds the line empty.
     for tick in 1..=4 {
         limiter.tick(MonoTime::default() + Duration::from_millis(4 + tick), None);
     }

@@ -26,15 +26,15 @@ fn started(dir: &Path, now: u64) -> Core {
     coordinator(1, dir, now)
 }
 
-/// Our coordinator with the old relays, before the period.
+/// Our coordinator, which knows the old relays before the period begins.
 fn with_old(dir: &Path) -> Core {
     let mut core = started(dir, START - 100);
     core.apply(with_new(START - 100, 0..0), START - 100);
     core
 }
 
-/// Measures until this many seconds of the period have passed. Returns how often each relay has
-/// been asked so far.
+/// Runs until this many seconds of the period have passed. Returns how often each relay has been
+/// asked so far.
 fn live(life: &mut Life, core: &mut Core, until: u64) -> BTreeMap<Fingerprint, usize> {
     life.until(core, START + until, |job, now| Some(outcome(job, TRUTH, now)));
     life.times()

@@ -108,7 +108,7 @@ fn who_asks_for_an_exchange_gets_it_before_the_next_slot() {
         left.is_empty(),
         "what was due meanwhile is moved, or left out with the reason: {left:?}"
     );
-    // An answer that never comes does not delay the rest for ever.
+    // An exchange that never ends does not delay measurements for ever.
     core.apply(Action::ExchangeNow, end);
     assert!(until_exchange(&mut core, end, end + 2).is_some());
     assert!(core.is_exchange_first());

@@ -23,7 +23,7 @@ pub(super) enum Column {
     Bw,
     /// The verdict of the newest attempt.
     Verdict,
-    /// How long ago that was.
+    /// The age of that attempt.
     Age,
     /// The change of `bw` in a day.
     Change,
@@ -88,10 +88,9 @@ impl Column {
     }
 }
 
-/// A relay.
+/// A row of the table: a relay.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Row {
-    /// Its fingerprint.
     pub(super) fingerprint: Fingerprint,
     /// Its nickname in the consensus, or else in its last measurement.
     pub(super) nickname: Option<String>,
@@ -103,9 +102,9 @@ pub(super) struct Row {
     pub(super) verdict: Option<String>,
     /// Whether the attempt failed, and not for lack of FlashFlow.
     pub(super) is_bad: bool,
-    /// When that attempt began, in seconds since 1970.
+    /// When its newest attempt began, in seconds since 1970.
     pub(super) started_unix_secs: Option<u64>,
-    /// The change of `bw` since the file of a day before, as a part of that number.
+    /// The relative change of `bw` since the file of the day before.
     pub(super) change: Option<f64>,
     /// Its weight in the consensus, in kilobytes a second.
     pub(super) weight: Option<u64>,
@@ -113,19 +112,19 @@ pub(super) struct Row {
     pub(super) is_unmeasured: bool,
 }
 
-/// All relays that were ever tried, are in the consensus or in the last bandwidth file.
+/// All relays that were ever measured or attempted, are in the consensus or in the last bandwidth
+/// file.
 pub(in super::super) struct List {
-    /// When the list was made, in seconds since 1970.
     pub(super) made_unix_secs: u64,
     /// The name of the last bandwidth file, if any, or why it cannot be read.
     pub(super) file: Result<Option<String>, String>,
-    /// The name of the file that it is compared with.
+    /// The name of the earlier file with which it is compared.
     pub(super) file_before: Option<String>,
-    /// The relays, by fingerprint.
+    /// Sorted by fingerprint.
     rows: Vec<Row>,
 }
 
-/// Makes the list.
+/// Reads the data and makes the list.
 pub(in super::super) async fn look(site: &Site) -> Result<List, AskError> {
     let network = site.options.network.as_ref().and_then(|network| network.borrow().clone());
     let publish_dir = site.options.publish_dir.clone();
@@ -139,13 +138,13 @@ pub(in super::super) async fn look(site: &Site) -> Result<List, AskError> {
     reading.await
 }
 
-/// The last bandwidth file of a directory, and that of a day before.
+/// The last bandwidth file of a directory, and the one of the day before.
 type Files = (Option<Last>, Option<Last>);
 
-/// Reads both.
+/// Reads both files.
 fn files(dir: &Path) -> Result<Files, String> {
     let shelf = Shelf::open(dir).map_err(|error| error.to_string())?;
-    // If the earlier file cannot be read, nothing is compared.
+    // If the earlier file cannot be read, changes are not shown.
     let before = shelf.day_before().ok().flatten();
     Ok((shelf.last().cloned(), before))
 }
@@ -185,13 +184,13 @@ impl List {
         Self { made_unix_secs, file, file_before, rows }
     }
 
-    /// How many relays there are.
     pub(super) fn len(&self) -> usize {
         self.rows.len()
     }
 
-    /// The relays that a [`Search`] for a text finds, in the order of a column. Relays without a
-    /// value come last in both directions; equal ones are in the order of their fingerprints.
+    /// The relays that match a text, as [`Search`] finds them, in the order of a column. Relays
+    /// without a value come last in both directions; relays with equal values are in the order of
+    /// their fingerprints.
     pub(super) fn sorted(&self, text: &str, column: Column, is_descending: bool) -> Vec<&Row> {
         let search = Search::new(text);
         let is_found = |row: &&Row| search.finds(&row.fingerprint, &row.folded);
@@ -232,7 +231,7 @@ fn set_bw(rows: &mut BTreeMap<Fingerprint, Row>, last: &Last, before: Option<&La
     }
 }
 
-/// The change of a number, as a part of the number before.
+/// The relative change of a number.
 #[expect(clippy::cast_precision_loss, reason = "kilobytes a second lie far below 2^53")]
 fn change(before: u64, now: u64) -> Option<f64> {
     (before > 0).then(|| now as f64 / before as f64 - 1.0)
@@ -301,7 +300,7 @@ mod tests {
 
     use super::*;
 
-    /// What the store knows of a relay.
+    /// The store's data about a relay.
     fn known(relay: u8, nickname: &str, started: u64, failure: Option<&str>) -> Known {
         Known {
             fingerprint: [relay; 20],
@@ -323,7 +322,7 @@ mod tests {
         Last { name: PathBuf::from(name), made_unix_secs: None, reading }
     }
 
-    /// Four relays: of the store, of the consensus, of both, and of the file alone.
+    /// Four relays: in the store, in the consensus, in both, and only in the file.
     fn list() -> List {
         let store = vec![
             known(1, "Alpha", 100, None),
@@ -346,7 +345,7 @@ mod tests {
         List::new(7, store, Some(&network), Ok((Some(last), Some(before))))
     }
 
-    /// The relays found, by the first byte of their fingerprints.
+    /// The first byte of the fingerprints of the relays found.
     fn found(text: &str, column: Column, is_descending: bool) -> Vec<u8> {
         let list = list();
         list.sorted(text, column, is_descending).iter().map(|row| row.fingerprint[0]).collect()

@@ -1,5 +1,5 @@
-//! The page in headless Chromium. `FF_TEST_SCREENSHOTS` names a directory for pictures of all
-//! pages.
+//! Tests of the page in headless Chromium. `FF_TEST_SCREENSHOTS` names a directory for screenshots
+//! of all pages.
 //!
 //! These tests need Debian's package `chromium`; `.ci/run` installs it and runs them.
 
@@ -27,7 +27,7 @@ async fn every_page_loads_without_a_word_on_the_console() {
         for width in [320, 1280] {
             chromium.set_screen("light", width, width < 600);
             assert_eq!(chromium.evaluate(wide), true, "{path} is wider than a screen of {width}");
-            // The scale of a rotated text is in both values of the matrix column.
+            // A rotated text has its scale in both values of the matrix's column.
             let small = "[...document.querySelectorAll('svg text')].map(text => parseFloat(getComputedStyle(text).fontSize) \
                          * Math.hypot(text.getScreenCTM().a, text.getScreenCTM().b)).filter(size => size < 10.99).join()";
             assert_eq!(chromium.evaluate(small), "", "{path} has small texts at {width}");
@@ -38,7 +38,7 @@ async fn every_page_loads_without_a_word_on_the_console() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs Debian's package chromium and axe-core; .ci/run runs it"]
 async fn axe_finds_nothing_serious_on_any_page() {
-    /// Rules of level serious or critical that the page breaks, with the elements.
+    /// Violations of accessibility rules, of level serious or critical, with the elements.
     const FIND: &str = "axe.run({ preload: false }).then(found => found.violations
         .filter(rule => ['serious', 'critical'].includes(rule.impact))
         .map(rule => rule.id + ': ' + rule.nodes.map(node => node.html + ' ' + node.failureSummary).join('; ')).join('\\n'))";
@@ -98,7 +98,7 @@ async fn events_renew_the_page_and_without_javascript_it_is_whole() {
     change("newcomer");
     chromium.wait_for_text(">newcomer</a>");
     assert_eq!(chromium.evaluate("typeof news"), "object", "a script renews it");
-    // Whoever has come to a link with the keyboard stays there.
+    // The keyboard focus stays on its link.
     chromium.evaluate("document.querySelector('a[href^=\"/relay/\"]').focus()");
     change("another");
     chromium.wait_for_text(">another</a>");

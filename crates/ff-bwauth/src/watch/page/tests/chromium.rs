@@ -1,4 +1,4 @@
-//! Headless Chromium, spoken to over a pipe by its own protocol (DevTools).
+//! Headless Chromium, controlled over a pipe by the DevTools protocol.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, Command, Stdio};
@@ -14,37 +14,35 @@ const DEADLINE: Duration = Duration::from_secs(120);
 
 /// A browser with one page. It ends when it is dropped.
 pub(super) struct Chromium {
-    /// The process.
     child: Child,
-    /// Where it is told what to do.
+    /// Commands to the browser.
     input: ChildStdin,
-    /// What it says, a message each.
+    /// Messages of the browser.
     output: Receiver<Value>,
     /// The number of the last command.
     number: u64,
-    /// The page.
+    /// The session of the page.
     session: String,
-    /// Events that nobody has waited for yet.
+    /// Events that no caller has waited for yet.
     events: Vec<Value>,
-    /// What went to the console, and what else went wrong in the page.
+    /// Console messages and errors of the page.
     console: Vec<String>,
-    /// Its files.
     _profile: TempDir,
 }
 
 impl Drop for Chromium {
     fn drop(&mut self) {
-        // Its own children end with it; what it was doing is of no use any more.
+        // Its child processes end with it; their work is not needed now.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
 impl Chromium {
-    /// Starts it.
+    /// Starts the browser.
     pub(super) fn start() -> Self {
         let profile = TempDir::new().expect("a directory");
-        // The pipe's ends are the file descriptors 3 and 4.
+        // The ends of the pipe are the file descriptors 3 and 4.
         let mut child = Command::new("sh")
             .args([
                 "-c",
@@ -53,7 +51,7 @@ impl Chromium {
                 "--headless=new",
                 "--remote-debugging-pipe",
             ])
-            // Tests run as root and in containers, where Chromium's own sandbox cannot be.
+            // Tests run as root and in containers, where Chromium's own sandbox does not work.
             .args([
                 "--no-sandbox",
                 "--disable-gpu",
@@ -104,7 +102,7 @@ impl Chromium {
         self.console.clear();
         self.events.clear();
         let loader = self.call("Page.navigate", json!({ "url": url }))["loaderId"].take();
-        // Pages that load themselves again have others.
+        // Pages that reload themselves have other load events.
         self.wait_for(|event| {
             let of = &event["params"];
             event["method"] == "Page.lifecycleEvent"
@@ -113,12 +111,12 @@ impl Chromium {
         });
     }
 
-    /// Whether scripts run.
+    /// Turns JavaScript on or off.
     pub(super) fn set_scripts(&mut self, are_on: bool) {
         self.call("Emulation.setScriptExecutionDisabled", json!({ "value": !are_on }));
     }
 
-    /// The colours and the width that pages are made for.
+    /// Sets the colour scheme and the size of the screen.
     pub(super) fn set_screen(&mut self, scheme: &str, width: u32, is_phone: bool) {
         let features = json!({ "features": [{ "name": "prefers-color-scheme", "value": scheme }] });
         self.call("Emulation.setEmulatedMedia", features);
@@ -127,7 +125,7 @@ impl Chromium {
         self.call("Emulation.setDeviceMetricsOverride", metrics);
     }
 
-    /// The document as it is now.
+    /// The current document as HTML.
     pub(super) fn dom(&mut self) -> String {
         let end = Instant::now() + DEADLINE;
         let html = json!({
@@ -140,19 +138,19 @@ impl Chromium {
             {
                 return text.to_owned();
             }
-            // A page that loads itself again has none for a moment.
+            // A page that reloads itself has no document for a moment.
             assert!(Instant::now() < end, "{answer:?}");
         }
     }
 
-    /// What an expression comes to in the page.
+    /// Evaluates an expression in the page.
     pub(super) fn evaluate(&mut self, expression: &str) -> Value {
         let mut answer = self
             .call("Runtime.evaluate", json!({ "expression": expression, "returnByValue": true }));
         answer["result"]["value"].take()
     }
 
-    /// What the promise that an expression makes comes to.
+    /// Evaluates an expression that gives a promise, and waits for its value.
     pub(super) fn evaluate_promise(&mut self, expression: &str) -> Value {
         let params =
             json!({ "expression": expression, "awaitPromise": true, "returnByValue": true });
@@ -160,7 +158,7 @@ impl Chromium {
         answer["result"]["value"].take()
     }
 
-    /// Waits until a text stands in the document.
+    /// Waits until the document contains a text.
     pub(super) fn wait_for_text(&mut self, text: &str) {
         let end = Instant::now() + DEADLINE;
         loop {
@@ -173,7 +171,7 @@ impl Chromium {
         }
     }
 
-    /// A picture of the whole page.
+    /// A screenshot of the whole page.
     pub(super) fn picture(&mut self) -> Vec<u8> {
         let png = self.call(
             "Page.captureScreenshot",
@@ -182,15 +180,14 @@ impl Chromium {
         Base64::decode_vec(png["data"].as_str().expect("a text")).expect("base64")
     }
 
-    /// What went to the console since the page was opened, and what else went wrong.
+    /// Console messages and errors since the page was opened.
     pub(super) fn console(&mut self) -> &[String] {
-        // What is on its way comes before an answer.
+        // Earlier messages arrive before an answer.
         self.call("Runtime.getIsolateId", json!({}));
         &self.console
     }
 
-    /// Waits until something with these words went to the console, or went wrong, since the page
-    /// was opened.
+    /// Waits for a console message or an error with these words since the page was opened.
     pub(super) fn wait_for_console(&mut self, words: &str) {
         while !self.console.iter().any(|entry| entry.contains(words)) {
             let message = self.output.recv_timeout(DEADLINE);
@@ -199,13 +196,13 @@ impl Chromium {
         }
     }
 
-    /// Tells it to do something; the answer.
+    /// Sends a command and returns the answer.
     fn call(&mut self, method: &str, params: Value) -> Value {
         let answer = self.try_call(method, params);
         answer.unwrap_or_else(|error| panic!("{method}: {error}"))
     }
 
-    /// Tells it to do something; the answer, or what is wrong.
+    /// Sends a command and returns the answer or the error.
     fn try_call(&mut self, method: &str, params: Value) -> Result<Value, Value> {
         self.number += 1;
         let mut message = json!({ "id": self.number, "method": method, "params": params });
@@ -231,7 +228,7 @@ impl Chromium {
         }
     }
 
-    /// Takes note of an event.
+    /// Keeps an event.
     fn note(&mut self, event: Value) {
         match event["method"].as_str().unwrap_or_default() {
             "Runtime.consoleAPICalled" | "Runtime.exceptionThrown" | "Log.entryAdded" => {

@@ -1,4 +1,4 @@
-//! Requests of all kinds, by hand.
+//! HTTP requests of all kinds.
 
 use std::io;
 use std::net::SocketAddr;
@@ -23,7 +23,7 @@ pub(super) async fn exchange(addr: SocketAddr, bytes: &[u8]) -> String {
     exchange_over(stream, bytes).await.expect("an answer")
 }
 
-/// The same over a connection that may be cut off.
+/// The same over a connection that may be closed early.
 async fn exchange_over(mut stream: TcpStream, bytes: &[u8]) -> io::Result<String> {
     stream.write_all(bytes).await?;
     let mut answer = Vec::new();
@@ -36,13 +36,13 @@ fn request_for(addr: SocketAddr, path: &str) -> String {
     format!("GET {path} HTTP/1.1\r\nHost: {addr}\r\nConnection: close\r\n\r\n")
 }
 
-/// Asks for a path.
+/// Requests a path.
 pub(super) async fn get(addr: SocketAddr, path: &str) -> String {
     exchange(addr, request_for(addr, path).as_bytes()).await
 }
 
-/// Asks for a path, as often as it takes: on a slow machine a deadline may hit a good request as
-/// well, or others' pages be made for longer than one waits for a reader.
+/// Requests a path until it succeeds: on a slow machine a deadline may end a good request too, or
+/// all readers may be in use.
 async fn get_at_last(addr: SocketAddr, path: &str) {
     let asking = async {
         loop {
@@ -114,7 +114,7 @@ async fn relays_are_a_table_that_links_sort_and_a_form_searches() {
     let served = Served::new(40).await;
     let all = get(served.addr, "/relays").await;
     assert_eq!(all.matches("<th class=\"who\" scope=\"row\">").count(), 40, "{all}");
-    // The greatest number first: 1000 and 39 times 11; a day before it was 1000 and 39 times 10.
+    // The greatest number first: 1000 + 39 · 11; the day before it was 1000 + 39 · 10.
     let first = all.split("<tbody>").nth(1).expect("a body");
     let (at, first_row) = (hex::encode_upper(fingerprint(39)), first.split("</tr>").next());
     let first_row = first_row.expect("a row");
@@ -198,7 +198,7 @@ async fn what_is_not_for_this_page_is_refused_with_a_sentence() {
     }
 }
 
-/// Connects without a place for more than a little of an answer.
+/// Connects with a small receive buffer.
 async fn connect_narrow(addr: SocketAddr) -> TcpStream {
     let socket = TcpSocket::new_v4().expect("a socket");
     socket.set_recv_buffer_size(4096).expect("set");
@@ -216,7 +216,7 @@ async fn slow(addr: SocketAddr) -> Vec<TcpStream> {
     slow
 }
 
-/// Connections that take nothing of what they have asked for, again and again.
+/// Connections that request again and again and read no answer.
 async fn stalled(addr: SocketAddr) -> Vec<TcpStream> {
     let mut stalled = Vec::new();
     for _ in 0..4 {
@@ -230,7 +230,7 @@ async fn stalled(addr: SocketAddr) -> Vec<TcpStream> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_slow_client_delays_no_other() {
-    // None of them is ever cut off.
+    // None of them is ever closed by a deadline.
     let served = Served::with(60, Deadlines { head: NEVER, stall: NEVER }).await;
     let held = (slow(served.addr).await, stalled(served.addr).await);
     get_at_last(served.addr, "/team").await;
@@ -248,7 +248,7 @@ async fn a_slow_client_is_cut_off() {
     }
     let served = Served::with(60, Deadlines { head: NEVER, stall: soon }).await;
     for mut stream in stalled(served.addr).await {
-        // Its end is closed while there is more to write.
+        // The connection is closed while data remains to be written.
         let written = timeout(HANGS, async {
             while stream.write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").await.is_ok() {
                 tokio::time::sleep(Duration::from_millis(20)).await;
@@ -276,7 +276,7 @@ async fn whoever_asks_for_nothing_over_many_connections_keeps_nobody_out() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn parts_of_pages_come_as_events_when_they_change() {
     let served = Served::new(10).await;
-    // The page does not come to say that it is old.
+    // The page must not warn that its status is old.
     let mut status = (**served.status.borrow().as_ref().expect("a status")).clone();
     status.now_unix_secs += NEVER.as_secs();
     served.status.send_replace(Some(Arc::new(status.clone())));
@@ -296,7 +296,7 @@ async fn parts_of_pages_come_as_events_when_they_change() {
     assert_eq!(text.matches("event: team\n").count(), 1);
 }
 
-/// Reads until a text has come.
+/// Reads until a text has arrived.
 async fn read_until(stream: &mut TcpStream, text: &mut String, end: &str) {
     let mut buffer = vec![0; 64 << 10];
     while !text.contains(end) {
@@ -386,7 +386,7 @@ async fn without_a_store_or_a_status_pages_say_so() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_overview_begins_with_what_an_authority_asks_first() {
     let served = Served::new(40).await;
-    // The coordinator does not seem to hang during the test.
+    // The status must not become old during the test.
     served.status.send_modify(|status| {
         if let Some(status) = status {
             Arc::make_mut(status).now_unix_secs += NEVER.as_secs();

@@ -1,4 +1,4 @@
-//! A coordinator that is made up: its store, its status, and its page.
+//! An invented coordinator: its store, its status, and its page.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
@@ -30,29 +30,29 @@ use crate::watch::status::{
     SecondShown, Status, TooFast,
 };
 
-/// A text that does harm where it is taken for markup.
+/// A text that is harmful as markup.
 pub(in crate::watch) const HOSTILE: &str =
     "<script>document.title='owned'</script>\"'><img src=x onerror=alert(1)>\u{202e}";
-/// Seconds of a slot.
+/// The length of a slot in seconds.
 const SLOT_SECS: u32 = 45;
 
-/// A page that is being served.
+/// A page being served.
 pub(super) struct Served {
-    /// Its files.
+    /// The directory of its files.
     pub(super) dir: TempDir,
-    /// Where it is.
+    /// Its address.
     pub(super) addr: SocketAddr,
-    /// How its coordinator is.
+    /// The status of its coordinator.
     pub(super) status: watch::Sender<Option<Arc<Status>>>,
 }
 
 impl Served {
-    /// A page over a store with so many relays.
+    /// Serves a page with a store of this many relays.
     pub(super) async fn new(relays: u32) -> Self {
         Self::with(relays, Deadlines::default()).await
     }
 
-    /// With these deadlines.
+    /// The same with these deadlines.
     pub(super) async fn with(relays: u32, deadlines: Deadlines) -> Self {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("store.sqlite");
@@ -63,7 +63,7 @@ impl Served {
         Self::over(dir, &path, status(relays), publication(relays), deadlines).await
     }
 
-    /// Over this store.
+    /// The same with this store.
     pub(super) async fn over(
         dir: TempDir,
         store: &Path,
@@ -88,7 +88,7 @@ impl Served {
 }
 
 impl Served {
-    /// Says that all is as it was, a moment later.
+    /// Sends the same status with a new time.
     pub(super) fn renew(&self) {
         self.status.send_modify(|status| {
             if let Some(status) = status {
@@ -98,7 +98,7 @@ impl Served {
     }
 }
 
-/// An answer for which nobody waits any more may still be made, and SQLite makes files for that.
+/// Abandoned answers may still be computed, and SQLite creates files for that.
 impl Drop for Served {
     fn drop(&mut self) {
         let late = Instant::now() + Duration::from_secs(10);
@@ -118,7 +118,7 @@ pub(super) fn fingerprint(relay: u32) -> Fingerprint {
     fingerprint
 }
 
-/// What became of a relay: mostly good, sometimes not.
+/// The outcome of a relay's measurement: mostly conclusive.
 pub(super) fn outcome(relay: u32, started_unix_secs: u64) -> Outcome {
     // Capacities from 0.5 to 1,200 Mbit/s, many small ones.
     let mbit = 0.5 * 2400_f64.powf(f64::from(relay.wrapping_mul(7919) % 1000) / 1000.0);
@@ -185,12 +185,11 @@ pub(super) fn outcome(relay: u32, started_unix_secs: u64) -> Outcome {
     }
 }
 
-/// When the period began.
 fn period_start() -> u64 {
     now() / 86_400 * 86_400
 }
 
-/// A period of a day.
+/// A period of one day.
 pub(super) fn period() -> Period {
     let start = period_start();
     Period {
@@ -206,8 +205,8 @@ pub(super) fn period() -> Period {
     }
 }
 
-/// Stores a period whose relays are planned all over the day; those before now have been measured,
-/// and all have been yesterday, too.
+/// Stores a period whose relays are planned over the whole day; those before now have been
+/// measured, and all were measured the day before.
 pub(in crate::watch) fn fill(path: &Path, relays: u32) {
     let mut store = Store::open(path, [7; 32]).expect("a store");
     let period = period();
@@ -215,8 +214,7 @@ pub(in crate::watch) fn fill(path: &Path, relays: u32) {
         u32::try_from((now() - period.start_unix_secs) / u64::from(SLOT_SECS)).expect("a slot");
     let plan = |relay: u32| ToPlan {
         fingerprint: fingerprint(relay),
-        // A third are of slots before now, so that there is something to see at any time of the
-        // day.
+        // A third have slots before now, so that there are results at any time of the day.
         slot: relay.wrapping_mul(997)
             % if relay.is_multiple_of(3) { now_slot.max(1) } else { period.slots },
         kind: if relay.is_multiple_of(9) { Kind::New } else { Kind::Old },
@@ -251,7 +249,7 @@ pub(in crate::watch) fn fill(path: &Path, relays: u32) {
             store.finish_attempt(id, &outcome, at + 40).expect("finished");
         }
     }
-    // Whoever fails has done so the day before, too: early in a day few have been measured.
+    // Relays that fail also failed the day before: early in a day few have been measured.
     let before = |relay: &u32| relay.is_multiple_of(4) || outcome(*relay, 0).result.is_err();
     for relay in (0..relays).filter(before) {
         let outcome = outcome(relay, period.start_unix_secs - 86_400 + u64::from(relay) * 45);
@@ -260,8 +258,8 @@ pub(in crate::watch) fn fill(path: &Path, relays: u32) {
     }
 }
 
-/// Writes bandwidth files of yesterday and of now: each relay has more than the one before it, and
-/// now more than yesterday.
+/// Writes bandwidth files of yesterday and of today: numbers rise from relay to relay, and today's
+/// are higher.
 pub(super) fn publish(dir: &Path, relays: u32) {
     let now = now();
     for (at, step) in [(now - 90_000, 10), (now - 900, 11)] {
@@ -274,13 +272,13 @@ pub(super) fn publish(dir: &Path, relays: u32) {
         let name = format!("{stamp}.v3bw");
         std::fs::write(dir.join(&name), text).expect("written");
         let link = dir.join(ff_plan::publish::LATEST);
-        // The first time there is no link.
+        // The first time there is no link yet.
         let _ = std::fs::remove_file(&link);
         std::os::unix::fs::symlink(name, link).expect("a link");
     }
 }
 
-/// What an outcome began with.
+/// The beginning of an attempt with an outcome.
 pub(super) fn begin(
     outcome: &Outcome,
     fingerprint: Fingerprint,
@@ -299,7 +297,7 @@ pub(super) fn begin(
     }
 }
 
-/// What the documents say: every fifth relay shares an address with the next.
+/// The documents' data: every fifth relay shares an address with the next.
 pub(super) fn publication(relays: u32) -> Publication {
     let facts = |relay: u32| DirectoryFacts {
         is_listed: true,
@@ -336,7 +334,7 @@ pub(super) fn publication(relays: u32) -> Publication {
     }
 }
 
-/// How the coordinator is.
+/// The status of the coordinator.
 pub(in crate::watch) fn status(relays: u32) -> Status {
     let (now, period) = (now(), period());
     let now_slot =
@@ -433,7 +431,7 @@ pub(in crate::watch) fn status(relays: u32) -> Status {
     status
 }
 
-/// A measurement that goes on.
+/// A running measurement.
 fn running(relay: u32, slot: u32) -> RunningStatus {
     let second = |second: u16| SecondShown {
         second,

@@ -1,4 +1,4 @@
-//! How long pages and `explain` take with ten thousand relays and a year of results.
+//! Tests how long pages and `explain` take with ten thousand relays and a year of results.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -20,18 +20,16 @@ use crate::watch::explain::Explanation;
 use crate::watch::page::connection::Deadlines;
 use crate::watch::page::now;
 
-/// Relays.
 const RELAYS: u32 = 10_000;
-/// Days of results.
+/// Days with results.
 const DAYS: u32 = 365;
-/// Days of seconds.
+/// Days with seconds.
 const SAMPLES_DAYS: u32 = 30;
-/// What a page may take.
+/// The time limit of a page.
 const MOST: Duration = Duration::from_millis(50);
-/// What the command `explain` may take, from its start to its end: it reads what all relays'
-/// attempts of a month counted as.
+/// The time limit of the command `explain`: it reads the results of all relays for a month.
 const MOST_TO_EXPLAIN: Duration = Duration::from_secs(1);
-/// The lines of a descriptor that nobody reads here: one has two kilobytes and more.
+/// Other lines of a descriptor, which has two kilobytes or more.
 const FILLER: &str = "opt a-line-as-long-as-those-of-keys-and-certificates-in-real-descriptors\n";
 
 /// A relay's address: eight relays share one.
@@ -39,7 +37,7 @@ fn ip(relay: u32) -> std::net::Ipv4Addr {
     std::net::Ipv4Addr::from(0x0b00_0000 + relay / 8)
 }
 
-/// Fills a store: today properly for 200 relays, all else by copies of these.
+/// Fills a store: 200 relays of today by the API, all others as copies of these.
 fn fill(path: &Path) {
     made_up::fill(path, 0);
     let mut store = Store::open(path, [7; 32]).expect("a store");
@@ -79,7 +77,7 @@ fn fill(path: &Path) {
     }
     drop(target);
     let columns = columns(&db);
-    // Day 0 is today; its attempts carry the plan out.
+    // Day 0 is today; its attempts carry out the plan.
     db.execute_batch(&format!(
         "CREATE TEMP TABLE day AS WITH RECURSIVE d(day) AS (SELECT 0 UNION ALL SELECT day + 1 FROM d WHERE day < {DAYS} - 1)
          SELECT day FROM d;
@@ -96,7 +94,7 @@ fn fill(path: &Path) {
     .expect("filled");
 }
 
-/// The columns of attempts that are copied.
+/// The copied columns of attempts.
 fn columns(db: &Connection) -> String {
     let own = ["id", "target", "plan", "started_unix_secs", "finished_unix_secs"];
     let mut statement =
@@ -113,7 +111,7 @@ fn columns(db: &Connection) -> String {
         .replace("attempts.", "")
 }
 
-/// Writes a coordinator's config and the network's documents around the store.
+/// Writes a coordinator's config and the network's documents next to the store.
 fn write_config(dir: &Path) {
     let mut consensus = String::from(
         "network-status-version 3\nvote-status consensus\nvalid-after 2026-11-22 12:00:00\n",
@@ -156,8 +154,8 @@ fn write_config(dir: &Path) {
     }
 }
 
-/// The median time of the command `explain` in this directory, which must have been built with the
-/// tests.
+/// The median duration of the command `explain` in this directory; the program must have been built
+/// with the tests.
 fn time_to_explain(dir: &Path, relay: &str) -> Duration {
     let test = std::env::current_exe().expect("this test's own path");
     let built = test.parent().and_then(Path::parent).expect("the folder of what was built");
@@ -211,7 +209,7 @@ async fn every_page_answers_in_time_with_a_year_of_ten_thousand_relays() {
         let mut times = Vec::new();
         let mut length = 0;
         for round in 0..5 {
-            // What is kept for others does not count: each is made anew.
+            // Cached values must not be used: each is computed again.
             tokio::time::sleep(Duration::from_millis(if round == 0 || path.len() < 12 {
                 1100
             } else {

@@ -1,4 +1,4 @@
-//! Contrasts in the style sheet, and the labels that it shows on cards.
+//! Tests of the style sheet: contrasts, and labels on cards.
 
 use std::collections::HashMap;
 
@@ -8,7 +8,7 @@ use super::made_up::Served;
 /// The style sheet.
 const STYLE: &str = include_str!("../style.css");
 
-/// The colours of a block of the style sheet that begins with its n-th `:root`, by name.
+/// The colours of the n-th `:root` block of the style sheet, by name.
 fn colours(block: usize) -> HashMap<&'static str, &'static str> {
     let block = STYLE.split(":root {").nth(block).and_then(|rest| rest.split('}').next());
     let pairs = block.expect("a block").split(';').filter_map(|line| line.trim().split_once(": #"));

@@ -16,7 +16,7 @@ fn read(paths: &[PathBuf]) -> DownloadRecords {
     DownloadRecords::read(paths, &mut Inputs::default()).expect("downloads")
 }
 
-/// First bytes in seconds, in the order in which downloads began.
+/// Times to first byte in seconds, in the order in which downloads began.
 fn first_bytes(downloads: &DownloadRecords) -> Vec<Option<f64>> {
     let first = |one: &DownloadRecord| one.circuit.download.as_ref()?.first_byte_us;
     downloads.all.iter().map(|one| first(one).map(|us| us as f64 / 1e6)).collect()
@@ -60,7 +60,7 @@ fn the_day_of_2020_has_one_download_and_one_timeout_of_tors() {
     let [whole, failed] = &found.all[..] else { panic!("two: {found:?}") };
     assert_eq!(first_bytes(&found), [Some(5.227_359), None]);
     assert_eq!(whole.circuit.download.as_ref().and_then(|one| one.us), Some(27_048_753));
-    // tor launched the circuit when it had been asked.
+    // tor launched the circuit after the request.
     let before = whole.circuit.download.as_ref().and_then(|one| one.before_us);
     assert_eq!((whole.circuit.path.len(), before), (3, Some(647_639)));
     let words = ErrorWords::of(&failed.circuit).expect("it failed");
@@ -112,7 +112,7 @@ fn a_long_file_is_handed_over_in_parts() {
     assert_eq!(error.0, "full");
 }
 
-/// Why downloads are not taken.
+/// An error of `take`.
 #[derive(Debug)]
 struct Failed(String);
 
@@ -122,7 +122,7 @@ impl From<ReadError> for Failed {
     }
 }
 
-/// A line of Torperf's with these values.
+/// A line of Torperf with these values.
 fn torperf(more: &str) -> String {
     format!("@type torperf 1.0\nSOURCE=x START=100.00 FILESIZE=1000 READBYTES=1050 {more}\n")
 }

@@ -1,14 +1,15 @@
-//! Many new relays, and whom they keep waiting.
+//! Many new relays, and the relays that they delay.
 
 use super::*;
 
-/// A new relay with an address that nobody else's network has.
+/// A new relay with an address in a network of its own.
 fn honest(number: u32) -> ScheduledRelay {
     let addresses = vec![IpAddr::V4((0xc600_0000 + (number << 8)).into())];
     ScheduledRelay { addresses, ..relay(1_000_000 + number, None) }
 }
 
-/// New relays on so many addresses, which fill so many networks one after the other.
+/// New relays on this number of addresses, which are in this number of networks, filled one after
+/// the other.
 fn flood(count: u32, addresses: u32, networks: u32) -> Vec<ScheduledRelay> {
     let address = |n: u32| {
         let n = n % addresses;
@@ -19,8 +20,8 @@ fn flood(count: u32, addresses: u32, networks: u32) -> Vec<ScheduledRelay> {
         .collect()
 }
 
-/// How many slots 200 honest relays wait for their first measurement and how many of fifty are
-/// measured again, an hour after a flood, each relay of which wants to be measured again.
+/// The number of slots for which 200 honest relays wait for their first measurement, and how many
+/// of fifty are measured again, an hour after a flood of relays that all request repetitions.
 fn behind_flood(flood: Vec<ScheduledRelay>) -> (Vec<u32>, usize) {
     let old = (0..2000).map(|n| relay(n, Some(100))).collect();
     let mut timetable = Timetable::new(old, rules(teams(1), 2880));
@@ -37,7 +38,7 @@ fn behind_flood(flood: Vec<ScheduledRelay>) -> (Vec<u32>, usize) {
     (waits, again)
 }
 
-/// Has every relay of the flood that is measured in these slots measured again.
+/// Requests repetitions for all relays of the flood that are measured in these slots.
 fn ask_again(timetable: &mut Timetable, slots: std::ops::Range<u32>) {
     for slot in slots {
         for task in timetable.tasks(0, slot) {
@@ -54,18 +55,18 @@ fn a_flood_of_one_owner_waits_for_itself_and_as_many_owners_as_it_claims_to_be_c
     let (alone, again) = behind_flood(Vec::new());
     assert_eq!((alone.len(), again), (200, 50));
     let median = alone[100];
-    // One relay needs a twentieth of what a slot has: 17 or so fit with the old ones, in three of
+    // One relay needs a twentieth of a slot's capacity: about 17 fit with the old ones, in three of
     // four slots.
     assert!(median < 12, "{median}");
-    // On eight addresses each group needs all of the team, so all of them come behind.
+    // On eight addresses each group needs the whole team, so all of them come later.
     assert_eq!(behind_flood(flood(5000, 8, 8)), (alone.clone(), 50));
     assert_eq!(behind_flood(flood(5000, 8, 1)), (alone, 50));
-    // On 5,000 addresses in 20 networks no more than one relay of each comes before.
+    // On 5,000 addresses in 20 networks, at most one relay of each comes before.
     let (waits, again) = behind_flood(flood(5000, 5000, 20));
     assert!(waits[100] <= median + 2 && waits[199] < 30, "{waits:?}");
     assert_eq!(again, 50);
-    // In as many networks as addresses the flood was there first: of it, what was not measured
-    // within the hour comes before.
+    // In as many networks as addresses, the flood was there first: its relays that were not
+    // measured within the hour come before.
     let (waits, _) = behind_flood(flood(5000, 5000, 5000));
     assert!(waits[0] > 200 && waits[199] < 600, "{waits:?}");
 }
@@ -105,19 +106,19 @@ fn who_comes_to_a_group_that_waits_waits_with_it() {
     assert!(added.waiting.is_empty());
     let slots = [1, 2].map(|n| timetable.last_slot(0, &name(n)));
     assert!(slots[0] == slots[1] && slots[0] >= Some(slot), "{slots:?}");
-    // What would be more than the team has waits for the next period.
+    // Relays beyond the team's capacity wait for the next period.
     let more = (3..40).map(|n| on(1, n, None)).collect();
     let waiting = timetable.add(more, slot).waiting.len();
     assert_eq!(waiting, 37 - 17, "19 of 51 Mbit/s are as much as 3000 Mbit/s are enough for");
     check(&timetable);
 }
 
-/// A relay on a host, of the family of all of these.
+/// A relay on a host, in the family of all of these.
 fn of_family(host: u32, number: u32) -> ScheduledRelay {
     ScheduledRelay { family_ids: vec!["ed25519:x".to_owned()], ..on(host, number, None) }
 }
 
-/// The slots of the relays with these numbers with a team.
+/// The slots of the relays with these numbers for a team.
 fn slots<const N: usize>(
     timetable: &Timetable,
     team: usize,
@@ -128,7 +129,7 @@ fn slots<const N: usize>(
 
 #[test]
 fn who_was_measured_and_comes_again_takes_no_slot_from_those_that_it_waits_with() {
-    // It comes again with others, before them, and behind them.
+    // It joins again with others, before them, and after them.
     for order in [&[&[1, 2, 3][..]][..], &[&[1], &[2, 3]], &[&[2, 3], &[1]]] {
         for count in 1..3 {
             let mut timetable = Timetable::new(Vec::new(), rules(teams(count), 400));
@@ -143,7 +144,7 @@ fn who_was_measured_and_comes_again_takes_no_slot_from_those_that_it_waits_with(
             for team in 0..count {
                 let [_, one, other] = slots(&timetable, team, [1, 2, 3]);
                 assert!(one.is_some() && one == other, "{order:?}: team {team} of {count}");
-                // What it has measured it does not measure again.
+                // A team does not measure again what it has measured.
                 let measures = (0..400).filter(|&slot| {
                     timetable
                         .tasks(team, slot)
@@ -152,7 +153,7 @@ fn who_was_measured_and_comes_again_takes_no_slot_from_those_that_it_waits_with(
                 });
                 assert_eq!(measures.count(), 1, "{order:?}: team {team} of {count}");
             }
-            // Once it has gone, room and slots of the others are the same.
+            // Once it has left, room and slots of the others are the same.
             timetable.vanish(&name(1), 11);
             timetable.add(vec![honest(9)], 11);
             for team in 0..count {

@@ -49,10 +49,10 @@ pub(super) const SESSION: Session = Session {
     step,
 };
 
-/// What a link does with a cell.
+/// A link's result for a cell.
 type Taken = Result<Option<CoordinatorEvent>, SessionFailure>;
 
-/// Lets an event happen in a column's state.
+/// Makes an event happen in a column's state.
 fn step(event: &str, column: Column) -> Step {
     let mut link = link_in(column.state);
     let outcome = match event {
@@ -97,7 +97,7 @@ fn link_in(state: &str) -> CoordinatorLink {
     link
 }
 
-/// The state of a link, told by what it makes of a MEAS_ERR.
+/// The state of a link, found by its reaction to a MEAS_ERR.
 fn state_of(mut link: CoordinatorLink) -> &'static str {
     let (waits, is_reported) = (link.poll_timeout().is_some(), link.is_reported());
     match hear(&mut link, &Msg::Err(MeasErr::new(ErrCode::INTERNAL, ""))) {
@@ -109,7 +109,7 @@ fn state_of(mut link: CoordinatorLink) -> &'static str {
     }
 }
 
-/// Hands a link the cells of an event, until one is an error.
+/// Passes the cells of an event to a link, until one is an error.
 fn take(event: &str, link: &mut CoordinatorLink) -> Taken {
     let message = match event {
         "MEAS_PARAMS_OK" => Msg::ParamsOk(grant()),
@@ -152,7 +152,7 @@ fn name(event: &CoordinatorEvent) -> &'static str {
     }
 }
 
-/// What the link sends.
+/// The name of a cell that the link sends.
 fn sent(cell: &Cell) -> &'static str {
     match Msg::decode(&cell[HEADER_LEN..]) {
         Ok(Msg::End(_)) => "sends MEAS_END",

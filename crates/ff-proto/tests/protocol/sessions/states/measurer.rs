@@ -31,12 +31,12 @@ pub(super) const SESSION: Session = Session {
     step,
 };
 
-/// Lets an event happen in a column's state.
+/// Makes an event happen in a column's state.
 fn step(event: &str, column: Column) -> Step {
     if column.state == "Opening" { step_of_opening(event) } else { step_of_open(event) }
 }
 
-/// Lets an event happen on a link that waits for MEAS_CREATED.
+/// Makes an event happen on a link that waits for MEAS_CREATED.
 fn step_of_opening(event: &str) -> Step {
     let cell = cell_of(event);
     match opening().handle(cell::peek_cell(&cell).expect("a whole cell")) {
@@ -46,7 +46,7 @@ fn step_of_opening(event: &str) -> Step {
     }
 }
 
-/// Lets an event happen on a link that has sent one cell.
+/// Makes an event happen on a link that has sent one cell.
 fn step_of_open(event: &str) -> Step {
     let (mut link, mut echo) = echoed(1);
     let cell = match event {

@@ -20,7 +20,7 @@ const MEASURER: &str = "measurement link";
 const OTHER: &str = "other link";
 /// The row of a link that its peer closes.
 const LINK_CLOSES: &str = "the link closes";
-/// Long enough for every timeout.
+/// Longer than every timeout.
 const LONG: Duration = Duration::from_secs(45);
 
 /// The target.
@@ -63,7 +63,7 @@ measurement of the link is over, and the link stays open until its peer closes i
     step,
 };
 
-/// Lets an event happen on a column's link.
+/// Makes an event happen on a column's link.
 fn step(event: &str, column: Column) -> Step {
     let (mut net, link) = net_in(column);
     let mut outcome = happen(event, &mut net, link);
@@ -75,7 +75,7 @@ fn step(event: &str, column: Column) -> Step {
     Step::to(state_of(&net), &outcome.join(", "))
 }
 
-/// A relay in the state of a column, and the link of that column.
+/// A relay in a column's state, and that column's link.
 fn net_in(column: Column) -> (Net, LinkId) {
     let mut net = Net::new(policy());
     let (coordinator, measurer, other) = (net.link(), net.link(), net.link());
@@ -106,7 +106,7 @@ fn state_of(net: &Net) -> &'static str {
     }
 }
 
-/// Lets an event happen, and names what comes back on the link.
+/// Makes an event happen, and returns the names of the answers on the link.
 fn happen(event: &str, net: &mut Net, link: LinkId) -> Vec<&'static str> {
     let answers = match event {
         "MEAS_ECHO" => return vec!["echoed"; net.echo(link, 1)],
@@ -160,7 +160,7 @@ fn name(answer: &Msg) -> &'static str {
     }
 }
 
-/// The body of a message, made for a link.
+/// The body of a message that is valid on a link.
 fn body(message: &str, net: &Net, link: LinkId) -> [u8; BODY_LEN] {
     let measurement = MEASUREMENT;
     let message = match message {
@@ -191,7 +191,7 @@ fn body(message: &str, net: &Net, link: LinkId) -> [u8; BODY_LEN] {
     message.encode().expect("it fits")
 }
 
-/// Bytes, filled up with zeros.
+/// These bytes, padded with zeros.
 fn padded(bytes: &[u8]) -> [u8; BODY_LEN] {
     let mut body = [0; BODY_LEN];
     body[..bytes.len()].copy_from_slice(bytes);
