@@ -36,10 +36,6 @@ pub(crate) const READ_LEN: usize = 128 * 1024;
 /// cell, and few enough for a socket to keep the unsent bytes and part of a record in 64 KB.
 pub(crate) const WRITE_LEN: usize = 44 * 1024;
 
-/// Value of `SO_RCVLOWAT` on links that gather echoes, in bytes: a little more than the share of
-/// each of 20 links in the largest queue.
-const GATHERED_BYTES: libc::c_int = 512 * 1024;
-
 sockopt_impl!(
     /// `SO_RCVLOWAT`: unread bytes from which on the kernel reports a socket as readable
     /// (socket(7)).
@@ -290,20 +286,24 @@ impl EchoSocket {
         Ok(())
     }
 
-    /// Has the link gather echoes in the kernel between its turns, or ends this.
+    /// Has the link gather at most so many bytes of echoes in the kernel between its turns, or, with
+    /// `None`, ends this.
     ///
     /// While nobody reads, Linux delays acknowledgements by up to 40 ms, and a sender with a small
     /// congestion window waits for them: over a path that lost 1 % of the segments, a relay sent at
     /// half of its rate. While fewer bytes than `SO_RCVLOWAT` are unread, Linux acknowledges at
-    /// once, but does not report the socket as readable; so each turn of the link tries to read.
-    pub(crate) fn set_gathering(&mut self, gathers: bool) {
-        self.is_gathering = set_gathered_bytes(&self.tcp, gathers) && gathers;
+    /// once what is longer than a segment, but does not report the socket as readable; so each turn
+    /// of a link with cells in flight tries to read.
+    pub(crate) fn set_gathering(&mut self, bytes: Option<u64>) {
+        if set_gathered_bytes(&self.tcp, bytes) {
+            self.is_gathering = bytes.is_some();
+        }
     }
 
     /// Whether there may be something to read. While echoes gather, only reading can tell.
     #[inline]
     pub(crate) fn may_read(&self) -> bool {
-        self.readable || self.is_gathering
+        self.readable || (self.is_gathering && self.window.on_way() > 0)
     }
 
     /// Reads once and handles the bytes. Returns whether there may be more.
@@ -498,10 +498,10 @@ impl EchoSocket {
     }
 }
 
-/// Sets `SO_RCVLOWAT` to [`GATHERED_BYTES`], or, if echoes do not gather, to its default of 1 byte.
-/// Returns whether the kernel accepts it.
-fn set_gathered_bytes(tcp: &TcpStream, gathers: bool) -> bool {
-    let least = if gathers { GATHERED_BYTES } else { 1 };
+/// Sets `SO_RCVLOWAT` to this number of bytes, or to its default of 1 byte. The kernel accepts at
+/// most half of `tcp_rmem`'s maximum. Returns whether it accepts any.
+fn set_gathered_bytes(tcp: &TcpStream, bytes: Option<u64>) -> bool {
+    let least = libc::c_int::try_from(bytes.unwrap_or(1)).unwrap_or(libc::c_int::MAX);
     setsockopt(tcp, ReceiveLowWater, &least).is_ok()
 }
 
@@ -552,7 +552,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut tcp = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (mut peer, _) = listener.accept().unwrap();
-        assert!(set_gathered_bytes(&tcp, true));
+        assert!(set_gathered_bytes(&tcp, Some(1 << 19)));
         let mut poll = Poll::new().unwrap();
         poll.registry().register(&mut tcp, Token(0), Interest::READABLE).unwrap();
         peer.write_all(&[1; 1000]).unwrap();
@@ -563,10 +563,10 @@ mod tests {
         let mut events = Events::with_capacity(1);
         poll.poll(&mut events, Some(Duration::ZERO)).unwrap();
         assert!(events.is_empty(), "{events:?}");
-        assert!(set_gathered_bytes(&tcp, false));
+        assert!(set_gathered_bytes(&tcp, None));
         poll.poll(&mut events, None).unwrap();
         assert!(events.iter().any(mio::event::Event::is_readable));
-        assert!(set_gathered_bytes(&tcp, true));
+        assert!(set_gathered_bytes(&tcp, Some(1 << 19)));
         drop(peer);
         poll.poll(&mut events, None).unwrap();
         assert!(events.iter().any(mio::event::Event::is_read_closed), "an end is told at once");

@@ -42,6 +42,7 @@ use ff_proto::units::{BytesPerSec, MonoTime};
 
 use self::growth::Growth;
 pub(crate) use self::pace::Pace;
+use crate::socket::READ_LEN;
 
 /// The queue at the target, in time. It bridges two refills of tor's token buckets, which come
 /// every 100 ms, and the time between a link's turns.
@@ -146,6 +147,12 @@ impl Path {
         self.all.is_starting || self.draining_until.is_some()
     }
 
+    /// The most bytes that a link gathers in the kernel: twice its share of the largest queue, and
+    /// not less than one call reads.
+    pub(crate) fn gathered_bytes(&self) -> u64 {
+        (2 * MAX_QUEUE_CELLS * CELL_LEN as u64 / self.links).max(READ_LEN as u64)
+    }
+
     /// The least window of a link in use: its share of the window of all links. Without it, a
     /// target that serves some links first could spend its whole rate on them and starve the
     /// others.
@@ -229,7 +236,7 @@ impl Window {
     }
 
     /// The number of cells in flight.
-    fn on_way(&self) -> u64 {
+    pub(crate) fn on_way(&self) -> u64 {
         self.sent - self.echoed
     }
 

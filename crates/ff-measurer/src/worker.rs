@@ -339,7 +339,10 @@ impl Worker {
             let refill = bucket.time_until(rate.bytes_in(BURST / 2));
             nap = nap.max(refill).min(BURST / 2);
         }
-        self.gather(pace.gathers(self.is_gathering));
+        // At the start the first echoes are waited for, and naps are short beside the round trip.
+        let gathers = Pace { nap, ..pace }.gathers(self.is_gathering);
+        self.gather(gathers && !self.scratch.path.is_starting());
+        let now = self.now();
         let left = nap.saturating_sub(now.since(began));
         std::thread::sleep(left.min(self.until_second_ends(now)));
         Some(pace)
@@ -349,7 +352,8 @@ impl Worker {
     fn gather(&mut self, gathers: bool) {
         if gathers != self.is_gathering {
             self.is_gathering = gathers;
-            self.sockets.iter_mut().flatten().for_each(|socket| socket.set_gathering(gathers));
+            let bytes = gathers.then(|| self.scratch.path.gathered_bytes());
+            self.sockets.iter_mut().flatten().for_each(|socket| socket.set_gathering(bytes));
         }
     }
 
