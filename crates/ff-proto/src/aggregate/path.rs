@@ -6,6 +6,10 @@
 
 use core::time::Duration;
 
+/// The least round trip on the way back. tor's scheduler KIST gives a connection at most two
+/// congestion windows every 10 ms (`KISTSchedRunInterval`, `KISTSockBufSizeFactor`), as if a window
+/// took half of that.
+const KIST_ROUND_TRIP: Duration = Duration::from_millis(5);
 /// With fewer losses in a measurement their rate is unknown.
 const MIN_LOSSES: f64 = 5.0;
 
@@ -53,12 +57,13 @@ impl PathSeen {
     /// the carried rate, at least 1. Infinite if nothing was lost, or nothing is known.
     #[must_use]
     pub fn headroom(&self) -> f64 {
-        let of = |counted: &Counted| {
-            let on_way = self.on_way(counted.segments);
-            let most = segments_on_way(self.loss(counted), self.round_trip);
+        let of = |counted: &Counted, round_trip: Duration| {
+            let on_way = self.on_way(counted.segments, round_trip);
+            let most = segments_on_way(self.loss(counted), round_trip);
             if on_way > 0.0 { (most / on_way).max(1.0) } else { f64::INFINITY }
         };
-        of(&self.sent).min(of(&self.received))
+        let back = self.round_trip.max(KIST_ROUND_TRIP);
+        of(&self.sent, self.round_trip).min(of(&self.received, back))
     }
 
     /// The part of the segments at which TCP had to slow down. It does so once per round trip,
@@ -74,10 +79,11 @@ impl PathSeen {
         losses / counted.segments.max(losses)
     }
 
-    /// The mean number of segments in flight on a connection that has carried `segments` in total.
-    fn on_way(&self, segments: f64) -> f64 {
+    /// The mean number of segments in flight on a connection that has carried `segments` in total
+    /// over this round trip.
+    fn on_way(&self, segments: f64, round_trip: Duration) -> f64 {
         if self.connection_secs > 0.0 {
-            segments / self.connection_secs * self.round_trip.as_secs_f64()
+            segments / self.connection_secs * round_trip.as_secs_f64()
         } else {
             0.0
         }
@@ -150,5 +156,32 @@ mod tests {
         assert_eq!(path(segments, (20_000.0, 600.0), none).headroom(), 1.0);
         assert!((path(segments, (600.0, 600.0), none).loss_out() - 0.01).abs() < 1e-9);
         assert_eq!(PathSeen::default().headroom(), f64::INFINITY);
+    }
+
+    #[test]
+    fn a_near_path_has_on_the_way_back_what_kist_gives_its_connections() {
+        // Measured over 0.1 ms: segments of a connection in a second, the part of them that was
+        // lost, the part that came out of order, and the estimate by the relay's rate. Every second
+        // of every connection had such segments.
+        for (segments, loss, disordered, truth) in [
+            (3_890.0, 0.01, 0.084, 0.72),
+            (1_620.0, 0.03, 0.123, 0.30),
+            (920.0, 0.05, 0.140, 0.17),
+            (842.0, 0.05, 0.150, 0.78),
+        ] {
+            let all = segments * 40.0;
+            let counted = |part| Counted { segments: all, wrong: all * part, wrong_secs: 40.0 };
+            let seen = |sent, received| PathSeen {
+                round_trip: Duration::from_micros(100),
+                connection_secs: 40.0,
+                sent,
+                received,
+                ..PathSeen::default()
+            };
+            let none = Counted { segments: all, ..Counted::default() };
+            let back = seen(none, counted(disordered)).headroom();
+            assert!(back < 1.5 / 0.8, "{truth} of the rate at {loss}: {back}");
+            assert!(seen(counted(loss), none).headroom() > 10.0, "the measurer has no KIST");
+        }
     }
 }
