@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use ff_proto::aggregate::segments_on_way;
+use ff_proto::aggregate::{LEAST_ROUND_TRIP, segments_on_way};
 use ff_proto::params::Params;
 use ff_proto::units::BytesPerSec;
 
@@ -70,7 +70,9 @@ pub fn links_for(expected: BytesPerSec, path: &KnownPath) -> u16 {
     let round_trip = known.max(NEAR).as_micros();
     let links = (u128::from(carried) * round_trip).div_ceil(u128::from(FLIGHT_BYTES) * 1_000_000);
     let links = u16::try_from(links).unwrap_or(MAX_LINKS);
-    let by_loss = path.round_trip.map(|_| links_by_loss(carried, known, path.loss.max(USUAL_LOSS)));
+    let by_loss = path
+        .round_trip
+        .map(|_| links_by_loss(carried, known.max(LEAST_ROUND_TRIP), path.loss.max(USUAL_LOSS)));
     let links = links.max(by_loss.unwrap_or(0));
     links.max(path.least_links).clamp(MIN_LINKS, MAX_LINKS)
 }
@@ -129,6 +131,7 @@ mod tests {
         assert_eq!(links(100, 100, 0.01), 199);
         assert_eq!([links(100, 100, 0.001), links(100, 100, 0.0)], [63, 37]);
         assert_eq!([links(100, 27, 0.01), links(10, 300, 0.01)], [54, 54]);
+        assert_eq!([links(250, 0, 0.01), links(250, 5, 0.01)], [25, 25]);
         assert_eq!([links(250, 300, 0.01), links(1000, 100, 1.0)], [512, 512]);
         let fewer = KnownPath { least_links: 60, ..KnownPath::default() };
         assert_eq!(links_for(BytesPerSec::from_mbit(10), &fewer), 60);

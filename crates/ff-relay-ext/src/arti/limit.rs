@@ -15,8 +15,8 @@
 //!
 //! 1. Background within its share goes first, if needed with tokens of the near future.
 //! 2. Measurement and other background get the rest in equal parts; what one does not request goes
-//!   to the other. If a half is less than a turn, they get the whole alternately. Before a
-//!   measurement has begun, all background is "other".
+//!    to the other. If a half is less than a turn, they get the whole alternately. Before a
+//!    measurement has begun, all background is "other".
 //!
 //! It has no clock, socket or lock. Host and target provide the time and the share ([`Allowance`]).
 //!
