@@ -105,7 +105,7 @@ fn errors_name_the_line() {
         (text(28, " microdesc", &MICRODESC.replace("m PS", "m P")), 11, "digest"),
         (text(28, " odd", NS), 2, "another flavour"),
         (text(28, " microdesc", NS), 7, "the relay"),
-        (whole.replace("2019-07-14 00:00", "2006-12-31 23:00"), 5, "is before 2007"),
+        (whole.replace("2019-07-14 00:00", "2006-12-31 23:00"), 5, "lies before 2007"),
         (whole.replace("2019-07-14 00:00", "2019-07-32 00:00"), 5, "is not a time"),
         (whole.replace("valid-after", "valid-odd"), 1, "no valid-after time"),
         (whole.replace("consensus\nc", "vote\nc"), 3, "not a consensus"),
