@@ -13,9 +13,11 @@ pub const LEAST_ROUND_TRIP: Duration = Duration::from_millis(5);
 /// The part of a connection's window that one loss puts out of order: 0.53 to 0.68 were measured
 /// where 1 to 5 % were lost.
 const OUT_OF_ORDER: f64 = 0.6;
-/// With fewer losses in a measurement, or fewer seconds without any, their rate does not follow from
-/// these seconds.
+/// The rate of fewer losses in a measurement is unknown. It does not follow from fewer seconds
+/// without any, if these are also less than [`HARDLY`] of all.
 const MIN_LOSSES: f64 = 5.0;
+/// The part of all seconds that is hardly any.
+const HARDLY: f64 = 0.1;
 
 /// The observations of one measurer's connections to the relay, in the counted seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -85,7 +87,8 @@ impl PathSeen {
         }
         let free_secs = self.connection_secs - counted.wrong_secs;
         let independent = -(free_secs / self.connection_secs).ln() * self.connection_secs;
-        let losses = if free_secs < MIN_LOSSES { many } else { independent.min(counted.wrong) };
+        let is_hardly_free = free_secs < MIN_LOSSES.min(self.connection_secs * HARDLY);
+        let losses = if is_hardly_free { many } else { independent.min(counted.wrong) };
         losses / counted.segments.max(losses)
     }
 
@@ -167,6 +170,9 @@ mod tests {
         // As many at once, from an overflowing buffer, count as one.
         let burst = path(segments, (600.0, 20.0), none);
         assert!(burst.headroom() > 5.0, "{}", burst.headroom());
+        // So they do on one connection, in six of its ten seconds.
+        let one = PathSeen { connection_secs: 10.0, ..path(10_000.0, (600.0, 6.0), none) };
+        assert!((one.loss_out() - 9.16e-4).abs() < 1e-6, "{}", one.loss_out());
         // The headroom is never below 1, even if something was lost in each second.
         assert_eq!(path(segments, (20_000.0, 600.0), none).headroom(), 1.0);
         assert!((path(segments, (600.0, 600.0), none).loss_out() - 0.01).abs() < 1e-9);
