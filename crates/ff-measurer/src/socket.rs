@@ -296,14 +296,18 @@ impl EchoSocket {
     /// of a link with cells in flight tries to read.
     pub(crate) fn set_gathering(&mut self, bytes: Option<u64>) {
         if set_gathered_bytes(&self.tcp, bytes) {
+            // Linux before 4.18 does not report what has gathered until more arrives.
+            self.readable |= self.is_gathering && bytes.is_none();
             self.is_gathering = bytes.is_some();
         }
     }
 
-    /// Whether there may be something to read. While echoes gather, only reading can tell.
+    /// Whether there may be something to read. While cells gather, only reading can tell. Echoes
+    /// arrive only if cells are in flight; cells in transit, which the other end sends, at any time.
     #[inline]
     pub(crate) fn may_read(&self) -> bool {
-        self.readable || (self.is_gathering && self.window.on_way() > 0)
+        let is_expecting = self.window.on_way() > 0 || matches!(self.phase, Phase::Transit(_));
+        self.readable || (self.is_gathering && is_expecting)
     }
 
     /// Reads once and handles the bytes. Returns whether there may be more.
@@ -546,6 +550,32 @@ mod tests {
     use mio::{Events, Interest, Poll, Token};
 
     use super::*;
+    use crate::link::record::tests::looped;
+
+    #[test]
+    fn links_that_gather_are_read_without_an_event_if_cells_may_arrive() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let tcp = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (sealer, opener) = looped();
+        let leftover = Leftover { ciphertext: Vec::new(), plaintext: Zeroizing::new(Vec::new()) };
+        let mut scratch = Scratch::new(Path::new(1, 1, None), 6);
+        let parts = Parts { tcp, sealer, opener, leftover };
+        let (mut socket, _) = EchoSocket::idle(parts, Phase::Opening(None), &scratch);
+        socket.readable = false;
+        socket.set_gathering(Some(1 << 19));
+        assert!(!socket.may_read(), "nothing is in flight");
+        socket.window.on_sent(6, MonoTime::from(Duration::ZERO), &mut scratch.path);
+        assert!(socket.may_read(), "echoes are due");
+        socket.window = Window::new(&scratch.path);
+        socket.phase = Phase::Transit(Box::default());
+        assert!(socket.may_read(), "the other end may send");
+        socket.phase = Phase::Opening(None);
+        socket.set_gathering(None);
+        assert!(socket.may_read(), "what has gathered");
+        socket.readable = false;
+        socket.set_gathering(None);
+        assert!(!socket.may_read(), "nothing has gathered since");
+    }
 
     #[test]
     fn the_kernel_tells_of_what_gathers_only_when_it_is_to() {

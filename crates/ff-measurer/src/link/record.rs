@@ -401,7 +401,7 @@ const ALERT_WARNING: u8 = 1;
 const ALERT_CLOSE_NOTIFY: u8 = 0;
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use std::io::{Read as _, Write as _};
 
     use proptest::prelude::*;
@@ -449,7 +449,7 @@ mod tests {
     }
 
     /// A pair of record layers with the same keys.
-    fn looped() -> (Sealer, Opener) {
+    pub(crate) fn looped() -> (Sealer, Opener) {
         let secrets = || ConnectionTrafficSecrets::Chacha20Poly1305 {
             key: AeadKey::from([7; 32]),
             iv: Iv::from([9; 12]),

@@ -13,9 +13,11 @@ pub const LEAST_ROUND_TRIP: Duration = Duration::from_millis(5);
 /// The part of a connection's window that one loss puts out of order: 0.53 to 0.68 were measured
 /// where 1 to 5 % were lost.
 const OUT_OF_ORDER: f64 = 0.6;
-/// With fewer losses in a measurement, or fewer seconds without any, their rate does not follow from
-/// these seconds.
+/// The rate of fewer losses in a measurement is unknown. It does not follow from fewer seconds
+/// without any, if these are also less than [`HARDLY`] of all.
 const MIN_LOSSES: f64 = 5.0;
+/// The part of all seconds that is hardly any.
+const HARDLY: f64 = 0.1;
 
 /// The observations of one measurer's connections to the relay, in the counted seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -54,7 +56,8 @@ impl PathSeen {
     /// shows.
     #[must_use]
     pub fn loss_back(&self) -> f64 {
-        // p losses put p · OUT_OF_ORDER · √(1.5 / p) of the segments out of order: solved for p.
+        // If connections have the windows that losses leave them, p losses put p · OUT_OF_ORDER ·
+        // √(1.5 / p) of the segments out of order: solved for p.
         let Counted { segments, wrong, .. } = self.received;
         let part = (wrong / segments.max(wrong)).min(1.0);
         let most = part / (1.5 * OUT_OF_ORDER * OUT_OF_ORDER);
@@ -76,15 +79,16 @@ impl PathSeen {
 
     /// The part of the segments at which TCP had to slow down. It does so once per round trip,
     /// however many are lost in it, and after one loss many arrive out of order. So seconds with
-    /// any are counted, as if losses were independent; if hardly a second is without, there are
-    /// `most`, and never more.
-    fn loss(&self, counted: &Counted, most: f64) -> f64 {
+    /// any are counted, as if losses were independent; there are no more than segments that indicate
+    /// one. If hardly a second is without, there are `many`.
+    fn loss(&self, counted: &Counted, many: f64) -> f64 {
         if counted.wrong < MIN_LOSSES || self.connection_secs <= 0.0 {
             return 0.0;
         }
         let free_secs = self.connection_secs - counted.wrong_secs;
         let independent = -(free_secs / self.connection_secs).ln() * self.connection_secs;
-        let losses = if free_secs < MIN_LOSSES { most } else { most.min(independent) };
+        let is_hardly_free = free_secs < MIN_LOSSES.min(self.connection_secs * HARDLY);
+        let losses = if is_hardly_free { many } else { independent.min(counted.wrong) };
         losses / counted.segments.max(losses)
     }
 
@@ -158,9 +162,17 @@ mod tests {
         let lossy = path(segments, none, (6_000.0, in_secs));
         assert!((lossy.loss_back() - 0.01).abs() < 1e-9, "{}", lossy.loss_back());
         assert!(lossy.headroom() < 1.5);
+        // Nor are fewer losses seen if connections have fewer segments in flight than they could,
+        // of which each loss puts two out of order.
+        let free = path(21_000.0, none, (420.0, 600.0 * (1.0 - (-0.35_f64).exp())));
+        assert!((free.loss_back() - 0.01).abs() < 1e-9, "{}", free.loss_back());
+        assert!((free.headroom() - 3.5).abs() < 0.05, "{}", free.headroom());
         // As many at once, from an overflowing buffer, count as one.
         let burst = path(segments, (600.0, 20.0), none);
         assert!(burst.headroom() > 5.0, "{}", burst.headroom());
+        // So they do on one connection, in six of its ten seconds.
+        let one = PathSeen { connection_secs: 10.0, ..path(10_000.0, (600.0, 6.0), none) };
+        assert!((one.loss_out() - 9.16e-4).abs() < 1e-6, "{}", one.loss_out());
         // The headroom is never below 1, even if something was lost in each second.
         assert_eq!(path(segments, (20_000.0, 600.0), none).headroom(), 1.0);
         assert!((path(segments, (600.0, 600.0), none).loss_out() - 0.01).abs() < 1e-9);

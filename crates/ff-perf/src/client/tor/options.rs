@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak, mpsc};
 use std::thread;
 use std::time::Duration;
@@ -152,7 +152,8 @@ impl Lent {
         events.subscribe(&["CONF_CHANGED"])?;
         let (tell, told) = mpsc::sync_channel(1);
         let taken = Mutex::new(Taken::of(open()?, lines.to_vec())?);
-        let held = Arc::new(Held { taken, changes: AtomicU64::new(0) });
+        let held = Held { taken, changes: AtomicU64::new(0), is_lost: AtomicBool::new(false) };
+        let held = Arc::new(held);
         let lent = Self { held, tell };
         close_unused(lent.held.lock().control())?;
         let watched = watch(events, Arc::downgrade(&lent.held));
@@ -160,9 +161,11 @@ impl Lent {
         Ok((lent, told))
     }
 
-    /// Number of times that others changed the options.
-    pub(super) fn changes(&self) -> u64 {
-        self.held.changes.load(Ordering::Relaxed)
+    /// Number of times that others changed the options; `None` once tor may no longer have
+    /// them: it was restarted, or does not accept them again.
+    pub(super) fn changes(&self) -> Option<u64> {
+        let is_lost = self.held.is_lost.load(Ordering::Relaxed);
+        (!is_lost).then(|| self.held.changes.load(Ordering::Relaxed))
     }
 }
 
@@ -184,6 +187,8 @@ struct Held {
     taken: Mutex<Taken>,
     /// Number of times that others changed them.
     changes: AtomicU64,
+    /// Whether nothing sets them again any more.
+    is_lost: AtomicBool,
 }
 
 impl Held {
@@ -215,8 +220,9 @@ fn watch(mut events: Control, held: Weak<Held>) -> io::Result<()> {
                 Ok(None) => false,
                 Err(_) => true,
             };
-            // Dropping the options reports the error.
+            // tor may have other options from now on, and dropping these need not fail.
             if gone {
+                held.is_lost.store(true, Ordering::Relaxed);
                 return;
             }
         }
@@ -375,6 +381,8 @@ mod tests {
         value: String,
         /// Connections that subscribed to events.
         events: Vec<UnixStream>,
+        /// Whether it refuses to set the option.
+        is_refusing: bool,
     }
 
     impl Fake {
@@ -399,6 +407,7 @@ mod tests {
                 ("GETCONF", _) => return format!("250 A={}\r\n", self.value),
                 ("GETINFO", _) => return "250-circuit-status=\r\n250 OK\r\n".to_owned(),
                 ("SETEVENTS", _) => self.events.push(socket.try_clone().expect("a handle")),
+                ("SETCONF", _) if self.is_refusing => return "513 Unacceptable\r\n".to_owned(),
                 ("SETCONF" | "RESETCONF", set) => {
                     let value = set.split_once('=').map_or("", |(_, value)| value);
                     value.trim_matches('"').clone_into(&mut self.value);
@@ -440,16 +449,35 @@ mod tests {
         let value = || fake.lock().expect("a tor").value.clone();
         let lines = [("A".to_owned(), "2".to_owned())];
         let (lent, told) = Lent::new(|| Control::open(dir.path()), &lines).expect("a tor");
-        assert_eq!((value().as_str(), lent.changes()), ("2", 0));
+        assert_eq!((value().as_str(), lent.changes()), ("2", Some(0)));
         for (torrc, changes) in [("3", 1), ("4", 2)] {
             fake.lock().expect("a tor").reload(torrc);
-            while lent.changes() < changes || value() != "2" {
+            while lent.changes() < Some(changes) || value() != "2" {
                 thread::sleep(Duration::from_millis(1));
             }
         }
         drop(lent);
         told.recv().expect("an end").expect("set back");
         assert_eq!(value(), "4", "the last torrc's");
+    }
+
+    #[test]
+    fn lent_options_that_tor_does_not_accept_again_are_lost() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let fake = fake_tor(dir.path());
+        let lines = [("A".to_owned(), "2".to_owned())];
+        let (lent, told) = Lent::new(|| Control::open(dir.path()), &lines).expect("a tor");
+        {
+            let mut tor = fake.lock().expect("a tor");
+            tor.is_refusing = true;
+            tor.reload("3");
+        }
+        while lent.changes().is_some() {
+            thread::sleep(Duration::from_millis(1));
+        }
+        drop(lent);
+        told.recv().expect("an end").expect("set back");
+        assert_eq!(fake.lock().expect("a tor").value, "3");
     }
 
     #[test]

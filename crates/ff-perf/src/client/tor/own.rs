@@ -41,6 +41,9 @@ const REASON: Duration = Duration::from_secs(1);
 /// Failure of a stream if others changed the options of an arm while it was opened.
 const CHANGED: &str = "tor's options changed while the stream was opened: was it sent SIGHUP, or given other options?";
 
+/// Failure of a stream after tor has lost the options of an arm.
+const LOST: &str = "tor may no longer have the arm's options: was it restarted, or does it refuse them since it was sent SIGHUP?";
+
 /// A tor that chooses its own paths.
 pub struct OwnTor {
     dir: PathBuf,
@@ -134,9 +137,10 @@ impl OwnTor {
         Ok((tor, ending))
     }
 
-    /// Number of times that others changed the options of an arm; 0 if none are set.
-    fn changes(&self) -> u64 {
-        self.lent.as_ref().map_or(0, Lent::changes)
+    /// Number of times that others changed the options of an arm, 0 if none are set; `None` once
+    /// tor may no longer have them.
+    fn changes(&self) -> Option<u64> {
+        self.lent.as_ref().map_or(Some(0), Lent::changes)
     }
 
     /// The connections; connects again to a tor that was restarted, so that paths of its streams
@@ -220,8 +224,10 @@ impl Client for OwnTor {
         // Kept as long as the circuit: the reply may arrive before the first event is read.
         let _ = circuit.told.set((watched, to_onion));
         // The circuit may have been built with the torrc's options.
-        if self.changes() != changes {
-            return Err(Fault::client(CHANGED));
+        match self.changes() {
+            None => return Err(Fault::client(LOST)),
+            now if now != changes => return Err(Fault::client(CHANGED)),
+            Some(_) => {}
         }
         if code == 0 {
             return Ok(socket);
