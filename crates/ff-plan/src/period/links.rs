@@ -28,6 +28,9 @@ const MAX_LINKS: u16 = 512;
 /// The expected loss if only the round trip is known: with it CUBIC keeps [`FLIGHT_BYTES`] in
 /// flight over 210 ms, like the paper's hosts.
 const USUAL_LOSS: f64 = 0.0004;
+/// The greatest loss that links are planned for. A relay that drops segments on purpose is not to
+/// take links from the others.
+const MOST_LOSS: f64 = 0.05;
 /// The factor by which links should exceed the headroom that a verdict requires: losses vary, and a
 /// measurement that they limited is repeated.
 const SPARE: f64 = 1.5;
@@ -56,7 +59,7 @@ impl KnownPath {
 /// The number of links to a relay of this expected capacity: one for each 12.5 Mbit/s, from 20 to
 /// 160; on a path with a round trip of more than 0.1 s, more in proportion to the round trip, and
 /// enough that TCP could carry 1.5 times [`Params::headroom`] times the capacity at the measured
-/// loss, 0.04 % at least; 512 at most.
+/// loss, 0.04 % at least and 5 % at most; 512 at most.
 ///
 /// Cells cost a relay more CPU time the fewer arrive at once. So too many links make a slow relay
 /// slower than it is for its clients; too few leave a fast relay idle. The numbers are in
@@ -70,9 +73,9 @@ pub fn links_for(expected: BytesPerSec, path: &KnownPath) -> u16 {
     let round_trip = known.max(NEAR).as_micros();
     let links = (u128::from(carried) * round_trip).div_ceil(u128::from(FLIGHT_BYTES) * 1_000_000);
     let links = u16::try_from(links).unwrap_or(MAX_LINKS);
-    let by_loss = path
-        .round_trip
-        .map(|_| links_by_loss(carried, known.max(LEAST_ROUND_TRIP), path.loss.max(USUAL_LOSS)));
+    let loss = path.loss.clamp(USUAL_LOSS, MOST_LOSS);
+    let by_loss =
+        path.round_trip.map(|_| links_by_loss(carried, known.max(LEAST_ROUND_TRIP), loss));
     let links = links.max(by_loss.unwrap_or(0));
     links.max(path.least_links).clamp(MIN_LINKS, MAX_LINKS)
 }
@@ -132,6 +135,7 @@ mod tests {
         assert_eq!([links(100, 100, 0.001), links(100, 100, 0.0)], [63, 37]);
         assert_eq!([links(100, 27, 0.01), links(10, 300, 0.01)], [54, 54]);
         assert_eq!([links(250, 0, 0.01), links(250, 5, 0.01)], [25, 25]);
+        assert_eq!([links(250, 0, 0.05), links(250, 0, 1.0)], [56, 56]);
         assert_eq!([links(250, 300, 0.01), links(1000, 100, 1.0)], [512, 512]);
         let fewer = KnownPath { least_links: 60, ..KnownPath::default() };
         assert_eq!(links_for(BytesPerSec::from_mbit(10), &fewer), 60);
