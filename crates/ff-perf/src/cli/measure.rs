@@ -49,10 +49,10 @@ pub struct Recording {
 /// Options on network, paths and measurements.
 #[derive(Args, Clone, Debug)]
 pub struct Measuring {
-    /// The network: the data directory of a tor that is in it (chutney's and ff-lab's directories
-    /// with several such are accepted too), or the file of a consensus of the microdesc flavour
-    /// with the microdescriptors in the same directory, as tor keeps them. `public` is the
-    /// directory of this system's tor; it needs --public, too.
+    /// The network: the data directory of one of its tors, the directory of a network of ff-lab or
+    /// chutney, or a consensus of the microdesc flavour with its microdescriptors in the same
+    /// directory, as tor keeps them. `public` is the data directory of this system's tor; it also
+    /// needs --public.
     #[arg(long, value_name = "DIR|FILE|public")]
     pub network: PathBuf,
     /// Allow a network with relays on the Internet. Read ETHICS.md first.
