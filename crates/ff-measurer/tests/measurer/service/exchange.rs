@@ -166,7 +166,7 @@ async fn exchanges_are_refused_to_strangers_and_beyond_the_operators_bounds() {
     let limits = AdmissionLimits { rate: Some(BytesPerSec::from_mbit(15)), ..private() };
     lab.service.set(settings(&lab.coordinator, limits));
     let message = refused_exchange(&lab.client()).await;
-    assert!(message.contains("more than is left"), "{message}");
+    assert!(message.contains("more than this measurer has left"), "{message}");
     lab.service.set(settings(&lab.coordinator, private()));
     // While a relay is measured exchanges are refused.
     let (addr, relay) = silent_relay().await;
