@@ -167,8 +167,8 @@ pub struct Measure {
     /// The relay's RSA fingerprint, as the consensus has it: 40 hexadecimal digits.
     ///
     /// The bandwidth file names relays by it, and the Ed25519 identity does not prove it. A relay
-    /// that shows another one is not measured. Without this option, the file has the one that the
-    /// link has shown.
+    /// with another fingerprint is not measured. Default: the fingerprint that the relay shows on
+    /// the link.
     #[arg(long, value_name = "HEX", value_parser = parse_fingerprint)]
     pub fingerprint: Option<Fingerprint>,
     /// The file of the coordinator's key; created with a new key if missing.

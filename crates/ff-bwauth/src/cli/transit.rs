@@ -46,7 +46,7 @@ impl Measure {
     pub(super) fn check(&self) -> Result<(), clap::Error> {
         if self.transit.transit && self.common.crypto.kinds().len() > 1 {
             let text =
-                "with --transit it is we who choose the cipher: --crypto must be cgo or aes-ctr";
+                "with --transit the measurer chooses the cipher: --crypto must be cgo or aes-ctr";
             return Err(Cli::command().error(ErrorKind::ArgumentConflict, text));
         }
         Ok(())
