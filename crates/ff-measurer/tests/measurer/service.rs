@@ -190,7 +190,7 @@ async fn a_coordinator_that_connects_anew_ends_what_it_had_begun() {
     until_closed(link).await;
     again.abort();
     let failure = preparing.await.expect("it ends").expect_err("it is over");
-    assert!(failure.message.contains("connected anew"), "{failure}");
+    assert!(failure.message.contains("has reconnected"), "{failure}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
