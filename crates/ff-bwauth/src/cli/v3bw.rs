@@ -103,7 +103,7 @@ pub struct WriteArgs {
 pub enum ScalingName {
     /// No other formula.
     None,
-    /// The formula of TorFlow, by bandwidth-file-spec B.4.
+    /// TorFlow's formula, from bandwidth-file-spec B.4.
     Torflow,
     /// The formula of sbws 1.5.2.
     Sbws,
