@@ -45,7 +45,7 @@ pub struct CheckArgs {
     /// time.
     #[arg(long, value_name = "NUMBER", default_value_t = 4, value_parser = clap::value_parser!(u8).range(1..=50))]
     pub at_once: u8,
-    /// How long a download may take, in seconds.
+    /// Time limit of a download, in seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = 120, value_parser = clap::value_parser!(u64).range(1..=600))]
     pub download_time: u64,
     /// Report that a relay serves its clients if it certainly starves less than this share of them.
