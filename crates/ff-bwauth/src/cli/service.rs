@@ -27,8 +27,8 @@ pub struct RunArgs {
     /// Check the config, the key, the secret, the store, the directories and the page's address,
     /// then exit.
     ///
-    /// Exit status 1 if `run` would refuse one of them or could not work with it. Changes nothing;
-    /// a coordinator may be running with the same config.
+    /// Exit status 1 if `run` would fail with one of them. Changes nothing; a coordinator may be
+    /// running with the same config.
     #[arg(long)]
     pub check: bool,
     /// Check the config without reading the key or the secret, then exit. `systemctl reload` does
