@@ -46,8 +46,8 @@ pub struct RunOptions {
     pub config: PathBuf,
     /// Check the config, the key, the cores and the address, then exit.
     ///
-    /// Exit status 1 if `run` would refuse one of them or could not work with it. A service may be
-    /// running with the same config.
+    /// Exit status 1 if `run` would fail with one of them. A service may be running with the same
+    /// config.
     #[arg(long)]
     pub check: bool,
     /// Check the config without reading the key, then exit. `systemctl reload` does this first.
