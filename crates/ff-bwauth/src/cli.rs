@@ -45,7 +45,7 @@ pub struct Cli {
     /// What to do.
     #[command(subcommand)]
     pub command: Command,
-    /// Log more: warnings by default, -v for what happens, -vv for details.
+    /// Log more: -v for information, -vv for details; default: warnings.
     #[arg(short, long, action = clap::ArgAction::Count, global = true)]
     pub verbose: u8,
 }
@@ -87,11 +87,10 @@ pub enum Command {
     /// configs.
     #[command(hide = true)]
     Generate(GenerateArgs),
-    /// Start a network on this machine, two coordinators and three measurers, and measure it for as
-    /// long as it runs.
+    /// Start a network, two coordinators and three measurers on this machine, and measure it until
+    /// Ctrl-C.
     ///
-    /// The coordinators measure it in shortened periods. Ctrl-C ends it. The demo of one
-    /// relay is a program of its own: `ff-demo`.
+    /// Periods are shortened. `ff-demo` is the demo with a single relay.
     #[command(
         after_help = "Exit status:\n  0  ended by Ctrl-C; with --once, all relays were measured\n  1  failure; with --once, a relay was not measured\n  2  invalid command line"
     )]
@@ -161,14 +160,15 @@ pub struct Measure {
     /// is measured.
     #[arg(long, value_name = "HOST:PORT")]
     pub target: String,
-    /// The relay's Ed25519 identity in base64, as its file fingerprint-ed25519 has it.
+    /// The relay's Ed25519 identity, 43 base64 characters: `fingerprint-ed25519` in its data
+    /// directory.
     #[arg(long, value_name = "BASE64", value_parser = parse_identity)]
     pub ed_identity: Ed25519Identity,
-    /// The relay's RSA fingerprint, as the consensus has it: 40 hexadecimal digits.
+    /// The relay's RSA fingerprint from the consensus: 40 hexadecimal digits.
     ///
     /// The bandwidth file names relays by it, and the Ed25519 identity does not prove it. A relay
-    /// that shows another one is not measured. Without this option, the file has the one that the
-    /// link has shown.
+    /// with another fingerprint is not measured. Default: the fingerprint that the relay shows on
+    /// the link.
     #[arg(long, value_name = "HEX", value_parser = parse_fingerprint)]
     pub fingerprint: Option<Fingerprint>,
     /// The file of the coordinator's key; created with a new key if missing.

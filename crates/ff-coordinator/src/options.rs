@@ -15,11 +15,11 @@ pub struct Common {
     #[arg(long, default_value_t = Params::default().duration_secs, value_name = "SECONDS",
           value_parser = clap::value_parser!(u16).range(1..=120))]
     pub duration: u16,
-    /// Links to the relay over the whole team (1 to 4096) [default: one for each 12.5 Mbit/s of the
-    /// fastest relay that --rate is enough for, 20 to 160; without --rate 160].
+    /// Number of links from the whole team to the relay (1 to 4096) [default: one for each 12.5
+    /// Mbit/s of the fastest relay that --rate can measure, 20 to 160; without --rate 160].
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=4096))]
     pub sockets: Option<u16>,
-    /// The largest share of the relay's traffic that clients may have meanwhile (0 to 0.99).
+    /// Largest share of clients in the relay's traffic during the measurement (0 to 0.99).
     #[arg(long, default_value = "0.25")]
     pub ratio: Ratio,
     /// Limit of the team's sending rate, such as 750Mbit or 1.5Gbit; `none` for no limit.
@@ -34,7 +34,7 @@ pub struct Common {
     #[arg(long, default_value_t = 6, value_name = "CELLS",
           value_parser = clap::value_parser!(u8).range(1..=31))]
     pub cells_per_record: u8,
-    /// The cipher that the relay puts each echoed cell through.
+    /// Cipher of the echoed cells.
     ///
     /// The clients of tor 0.4.9 and later use CGO, which costs a relay more than the AES-CTR of
     /// older ones; with it, the result is what the relay can forward for them. A relay that does

@@ -24,7 +24,7 @@ const DEFAULT_BACKGROUND: BytesPerSec = BytesPerSec::new(2_500_000);
 #[derive(Clone, Debug, Parser)]
 #[command(name = "ff-demo", version, after_help = exit_status_help())]
 pub(crate) struct Cli {
-    /// Log more: warnings by default, -v for what happens, -vv for details.
+    /// Log more: -v for information, -vv for details; default: warnings.
     #[arg(short, long, action = clap::ArgAction::Count)]
     pub(crate) verbose: u8,
     /// What every measurement has.

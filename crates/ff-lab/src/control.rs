@@ -201,7 +201,9 @@ impl Control {
         self.socket.set_read_timeout(Some(timeout)).map_err(lost)?;
         let mut buffer = [0; 16_384];
         match self.socket.read(&mut buffer) {
-            Ok(0) => Err(Error::Control("tor closed it; has it ended?".to_owned())),
+            Ok(0) => {
+                Err(Error::Control("tor closed it: look for the reason in its log".to_owned()))
+            }
             Ok(length) => {
                 self.received.extend_from_slice(&buffer[..length]);
                 Ok(true)

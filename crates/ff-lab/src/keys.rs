@@ -76,7 +76,9 @@ impl Identity {
     /// Reads a relay's fingerprint files.
     pub(crate) fn read(dir: &Path) -> Result<Self> {
         let (rsa, ed25519) = (dir.join("fingerprint"), dir.join("fingerprint-ed25519"));
-        let strange = |path: &Path| Error::Misuse(format!("strange {}", path.display()));
+        let strange = |path: &Path| {
+            Error::Misuse(format!("{} is not a fingerprint file of tor", path.display()))
+        };
         let rsa_fingerprint = second_word(&read(&rsa)?).ok_or_else(|| strange(&rsa))?;
         let key = second_word(&read(&ed25519)?).and_then(|text| decode_key(&text));
         Ok(Self { rsa_fingerprint, ed25519: key.ok_or_else(|| strange(&ed25519))? })

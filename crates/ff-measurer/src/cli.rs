@@ -25,8 +25,8 @@ pub struct Cli {
     /// What to do.
     #[command(subcommand)]
     pub command: Command,
-    /// Log more: by default warnings, and with run each measurement; -v for information, -vv for
-    /// details.
+    /// Log more: -v for information, -vv for details; default: warnings, and with `run` each
+    /// measurement.
     #[arg(short, long, action = clap::ArgAction::Count, global = true)]
     pub verbose: u8,
 }

@@ -67,7 +67,7 @@ pub async fn lookup(address: &str) -> Result<Vec<SocketAddr>, DialError> {
     let found = found.unwrap_or_else(|_| Err(no_answer(LOOKUP_TIMEOUT))).map_err(failed)?;
     let addresses = in_turn(found.take(MAX_ADDRESSES));
     if addresses.is_empty() {
-        return Err(failed(io::Error::other("it has no address")));
+        return Err(failed(io::Error::other("the name has no address")));
     }
     Ok(addresses)
 }

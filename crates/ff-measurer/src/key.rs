@@ -42,7 +42,7 @@ pub fn load(path: &Path) -> Result<SigningKey> {
     let mut bytes = Zeroizing::new([0; 32]);
     match Base64Unpadded::decode(text, bytes.as_mut_slice()) {
         Ok(decoded) if decoded.len() == 32 => Ok(SigningKey::from_bytes(&bytes)),
-        _ => bail!("{} holds no key: it should be 43 base64 characters", path.display()),
+        _ => bail!("{} does not contain a key, which has 43 base64 characters", path.display()),
     }
 }
 
@@ -126,6 +126,6 @@ mod tests {
         fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o700)).unwrap();
         fs::write(&path, "nothing").unwrap();
         let error = load_or_make(&path).unwrap_err().to_string();
-        assert!(error.contains("holds no key"), "{error}");
+        assert!(error.contains("does not contain a key"), "{error}");
     }
 }

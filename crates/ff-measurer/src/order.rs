@@ -168,7 +168,7 @@ pub enum LinkFailure {
     #[error("the target ended the measurement")]
     Ended,
     /// Nothing came back over it, while other links worked.
-    #[error("the connection fell silent without an end")]
+    #[error("the connection went silent without closing")]
     Silent,
     /// One of its circuits through the relay did not open, or ended.
     #[error("a circuit through the relay failed")]

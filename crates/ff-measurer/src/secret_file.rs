@@ -64,7 +64,7 @@ pub fn read(path: &Path, max_bytes: u64) -> Result<Zeroizing<Vec<u8>>> {
     let data = fs::metadata(path).with_context(failed)?;
     check_readers(path, &data)?;
     let trusted = Mistrust::builder().controlled_by_default_env_var().build();
-    let trusted = trusted.context("Failed to find out whom to trust with files")?;
+    let trusted = trusted.context("Failed to determine which users to trust with files")?;
     // Other readers were checked above.
     let checked = trusted.verifier().require_file().permit_readable().check(path);
     checked.map_err(|error| not_safe(path, error))?;
@@ -115,7 +115,7 @@ fn is_handed_over(path: &Path, data: &Metadata) -> Result<bool> {
 
 /// Whether only the owner of the file's directory can enter it.
 fn is_in_closed_directory(path: &Path) -> Result<bool> {
-    let failed = || format!("Failed to look at the directory of {}", path.display());
+    let failed = || format!("Failed to check the directory of {}", path.display());
     let real = fs::canonicalize(path).with_context(failed)?;
     let dir = fs::metadata(real.parent().unwrap_or(Path::new("/"))).with_context(failed)?;
     Ok(dir.mode() & 0o011 == 0)

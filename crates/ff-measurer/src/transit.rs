@@ -99,14 +99,14 @@ pub enum TransitError {
     Timeout(Duration),
     /// Open circuits did not reach one of our sinks.
     #[error(
-        "{missing} circuits do not end at our sinks: they have ended, or another program answered"
+        "{missing} circuits do not end at our sinks: they were closed, or another program answered"
     )]
     Elsewhere {
         /// The number of these circuits.
         missing: usize,
     },
     /// No cell has arrived in one direction.
-    #[error("no cell has arrived on the way {0}: the relay passes none on")]
+    #[error("no cell has arrived {0}: the relay forwards none")]
     NothingArrived(&'static str),
     /// One of the ends failed, or the relay changed cells in a way that no relay does.
     #[error(transparent)]

@@ -79,7 +79,7 @@ const EXIT_STATUS: &str = "Exit status:
   2  invalid command line
   3  check: a relay starves clients
   75 lab: the emulator was too late, or the machine too busy, so the run is invalid; repeat it
-  128 plus a signal's number, such as 143 for SIGTERM: lab was stopped by it, and has stopped its network";
+  128 plus a signal's number, such as 143 for SIGTERM: lab was stopped by it and has removed its network";
 
 /// Help on exit statuses of commands without special ones.
 const STATUS: &str = "Exit status:
@@ -128,28 +128,32 @@ pub enum Command {
     Paths(paths::PathsArgs),
     /// Compare client downloads with measured capacity.
     ///
-    /// Downloads through each relay as a client does: ordinary sizes, at random times (exponential
-    /// gaps after a minimum), through paths whose other relays are drawn as clients draw them. A
-    /// download is starved if it gets less than half of what the relay has to spare, by its
-    /// capacity and the load that it reports, and less than half of the median that downloads of
-    /// that size get through the other relays in the same position. It does not count if it gets
-    /// half of what another relay of its path has to spare. It is unclear if the relay is farther
-    /// away than the others by the factor by which it is slower (by 0.3 s at most, which excuses
-    /// much where the others are near), or if it did not end within --download-time and that is too
-    /// short to tell. Each relay has one position: last if it is an exit, else first if it is a
-    /// guard, else in the middle. It is compared with relays in the same position, because failures
-    /// and slow downloads are more or less frequent in others. So name at least four relays of a
-    /// kind, most of which serve their clients: with fewer than three others, a slow download may
-    /// be usual and is unclear, and so is a circuit that fails beyond a guard; a circuit that fails
-    /// at the guard counts, compared with the other relays that there are, or with --most. A relay
-    /// that starves a share s of its clients is caught by k downloads with probability 1-(1-s)^k. A
-    /// relay is not accused of what one other relay of its paths may have done. The check ends
-    /// after 20 failed downloads in a row through at least 3 relays of the list.
+    /// Downloads through each relay as a client does: with ordinary sizes, at random times
+    /// (exponential gaps after a minimum), over paths with other relays that are drawn as clients
+    /// draw them.
     ///
-    /// Limits: a relay that was down during the check counts as one that serves no client, so check
-    /// whether it ran. A target that blocks an exit's address makes that exit look as if it starved
-    /// clients: use a target that blocks no exits. A guard sees this machine's address in each
-    /// probe, and an exit sees the --target, so only middle relays cannot tell a probe from a
+    /// A download is starved if its rate is less than half of the relay's spare capacity (capacity
+    /// minus reported load) and less than half of the median rate of downloads of its size through
+    /// other relays in the same position. It does not count if it has half of the spare capacity of
+    /// another relay on its path, which may be the limit then. It is unclear if the relay is
+    /// farther away than the others by the factor by which the download is slower (at most 0.3 s
+    /// farther is considered), or if it did not end within --download-time and that is too short to
+    /// tell.
+    ///
+    /// Each relay has one position: last if it is an exit, else first if it is a guard, else in the
+    /// middle. It is compared only with relays in the same position, because failures and slow
+    /// downloads are not equally frequent in all positions. So give at least four relays for each
+    /// position, most of which serve their clients: with fewer than three others, a slow download
+    /// is unclear, and so is a circuit that fails after the guard; a circuit that fails at the
+    /// guard counts, compared with the others or with --most. k downloads catch a relay that
+    /// starves a share s of its clients with probability 1-(1-s)^k. A relay is not accused if one
+    /// other relay on its paths may be the cause. The check ends after 20 failed downloads in a row
+    /// through at least 3 of the relays.
+    ///
+    /// Limits: a relay that was down during the check counts as one that serves no clients, so find
+    /// out whether it ran. A target that blocks an exit's address makes that exit look as if it
+    /// starved clients: use a target that blocks no exits. A guard sees this machine's address in
+    /// each probe, and an exit sees the --target, so only middle relays cannot tell a probe from a
     /// client: change both from time to time.
     ///
     /// Exit status: 0 if no relay was found to starve clients, 3 if one was, 1 if the check could
@@ -162,7 +166,7 @@ pub enum Command {
     /// Write man pages and completions of ff-perf, ff-sim and ff-lab for a package.
     #[command(hide = true)]
     Generate {
-        /// Write a directory for each program into this one; created if missing.
+        /// Write a directory for each program into this directory; created if missing.
         #[arg(value_name = "DIR")]
         dir: PathBuf,
     },

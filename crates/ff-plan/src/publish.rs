@@ -71,7 +71,7 @@ pub enum Refused {
     #[error(transparent)]
     Rules(#[from] limits::BadRule),
     /// The result would not be a valid bandwidth file.
-    #[error("there is no bandwidth file to write: {0}")]
+    #[error("cannot write a bandwidth file: {0}")]
     Invalid(#[from] InvalidFile),
     /// The directory has a file of other software, or cannot be read or written.
     #[error(transparent)]

@@ -170,13 +170,13 @@ pub struct TeamArgs {
     #[arg(long, value_name = "HOURS", default_value_t = 24,
           value_parser = clap::value_parser!(u64).range(1..=744))]
     pub period: u64,
-    /// m: factor of a team's capacity over a relay's (paper §4.2).
+    /// m: a team's capacity as a multiple of a relay's (paper §4.2).
     #[arg(long, value_name = "FACTOR", default_value_t = Params::PAPER.multiplier)]
     pub m: f64,
-    /// ε1: how far an estimate may be below the truth.
+    /// ε1: largest error of an estimate below the true capacity, as a fraction of it.
     #[arg(long, value_name = "PART", default_value_t = Params::PAPER.epsilon1)]
     pub e1: f64,
-    /// ε2: how far an estimate may be above the truth.
+    /// ε2: largest error of an estimate above the true capacity, as a fraction of it.
     #[arg(long, value_name = "PART", default_value_t = Params::PAPER.epsilon2)]
     pub e2: f64,
     /// Measure relays on one address and in one family in the same slot, as coordinators do; the
@@ -261,11 +261,11 @@ pub struct AnalyseArgs {
     /// plain or .xz.
     #[arg(long, value_name = "CSV")]
     pub advertised: Option<PathBuf>,
-    /// A table of their weights, in the same form, either shares of total weight (0.0012) or
-    /// integers (1200); only seconds that both tables have are used.
+    /// A table of the relays' weights in the same form, either shares of total weight (0.0012) or
+    /// integers (1200). Only times in both tables are used.
     #[arg(long, value_name = "CSV", requires = "advertised")]
     pub weights: Option<PathBuf>,
-    /// A network of one moment instead: errors of its weights (Eq. 5, 6).
+    /// Analyse a network at one time instead: errors of its weights (Eq. 5, 6).
     #[arg(long, value_name = "SRC", visible_alias = "relayinfo", conflicts_with = "advertised")]
     pub network: Option<PathBuf>,
     /// Further data on the network.
@@ -274,8 +274,8 @@ pub struct AnalyseArgs {
     /// All hours of a store or of archives instead.
     #[command(flatten)]
     pub stored: StoredArgs,
-    /// A table of the network's daily totals instead (date, advbw, bwhist, in Gbit/s, as from Tor
-    /// Metrics): the increase by the speed test of August 2019 (Fig. 5).
+    /// Analyse a table of the network's daily totals instead (date, advbw, bwhist, in Gbit/s, as
+    /// from Tor Metrics): the increase by the speed test of August 2019 (Fig. 5).
     #[arg(long, value_name = "CSV")]
     pub days: Option<PathBuf>,
     /// Also group relays by these properties, in rows of groups.csv.
@@ -288,7 +288,8 @@ pub struct AnalyseArgs {
     /// 1 for a store or archives, which have every hour; 12 for tables, which have every eighth].
     #[arg(long, value_name = "HOURS", value_parser = clap::value_parser!(u64).range(1..=8760))]
     pub gap: Option<u64>,
-    /// Use only windows in means with at least this covered share; 1: whole windows only.
+    /// Use in means only windows with data for at least this share of their length; 1: complete
+    /// windows only.
     #[arg(long, value_name = "PART", default_value_t = 0.0, value_parser = part)]
     pub least_share: f64,
     /// Fail if any input had to be left out.
@@ -381,7 +382,7 @@ pub type Attacked = Option<System>;
 
 fn part(text: &str) -> Result<f64, String> {
     let part = text.parse().ok().filter(|part| (0.0..=1.0).contains(part));
-    part.ok_or_else(|| "give a part from 0 to 1".to_owned())
+    part.ok_or_else(|| "give a fraction from 0 to 1".to_owned())
 }
 
 /// Parses the name of a system.
@@ -396,15 +397,15 @@ fn system(text: &str) -> Result<Attacked, String> {
 /// Options of `ledger`.
 #[derive(Args, Clone, Debug)]
 pub struct LedgerArgs {
-    /// The folder with the data. Without it, samples in the program are used, and rows that need
-    /// more are not run.
+    /// The folder with the data. Default: samples in the program; rows that need more data are not
+    /// run.
     #[arg(long, value_name = "DIR")]
     pub data: Option<PathBuf>,
     /// Random seed of the trials.
     #[arg(long, value_name = "NUMBER", default_value_t = 0)]
     pub seed: u64,
-    /// Simulate one network for some minutes instead of seven. With this or without data, figures
-    /// may be left out.
+    /// Simulate one network for a few minutes instead of seven networks. With this option, and
+    /// without --data, some figures are left out.
     #[arg(long)]
     pub quick: bool,
     /// Fail if any input had to be left out; an unexplained row is reported first.

@@ -12,7 +12,7 @@ use super::{AttemptId, PlanId};
 #[non_exhaustive]
 pub enum StoreError {
     /// The store's file does not exist.
-    #[error("there is no store {}: give the path of one, or start the coordinator that makes it", .0.display())]
+    #[error("there is no store {}: give the path of one, or start the coordinator, which creates it", .0.display())]
     Missing(PathBuf),
     /// Another process has it open for writing.
     #[error(
@@ -53,7 +53,7 @@ pub enum StoreError {
     },
     /// The store has an older version; a coordinator must migrate it first.
     #[error(
-        "{} has version {found} and wants {known}: start the coordinator once, which brings it up to date",
+        "{} has version {found}, and this program reads version {known}: start the coordinator once, which converts it",
         path.display()
     )]
     Older {
@@ -80,7 +80,7 @@ pub enum StoreError {
         detail: String,
     },
     /// The disk is full.
-    #[error("the disk is full: {} cannot {action}; make room, nothing is lost that was stored", path.display())]
+    #[error("the disk is full: {} cannot {action}; free some space (stored records are safe)", path.display())]
     Full {
         /// The store.
         path: PathBuf,
@@ -100,8 +100,8 @@ pub enum StoreError {
     },
     /// Another program holds the lock.
     #[error(
-        "{path} cannot {action}: another program keeps it locked, as sqlite3 does in a transaction; `fuser {path}` \
-         shows which: end it", path = path.display()
+        "{path} cannot {action}: another program keeps it locked, such as sqlite3 in a transaction: find it with \
+         `fuser {path}` and end it", path = path.display()
     )]
     Locked {
         /// The store.
@@ -120,8 +120,8 @@ pub enum StoreError {
     },
     /// This user may not read it.
     #[error(
-        "{} cannot be read by this user: run as the coordinator's user, because as long as no coordinator runs \
-         a reader must be allowed to write to the store's directory", .0.display()
+        "{} cannot be read by this user: run as the coordinator's user; while no coordinator runs, a reader must be \
+         allowed to write to the store's directory", .0.display()
     )]
     Unreadable(PathBuf),
     /// A file next to the store cannot be read or written.

@@ -13,7 +13,7 @@ impl Store {
     /// # Errors
     /// [`StoreError`].
     pub fn add_event(&mut self, period: u64, event: &str) -> Result<(), StoreError> {
-        self.write("note what has happened", |writing| add(writing, period, event))
+        self.write("store an event", |writing| add(writing, period, event))
     }
 }
 

@@ -210,7 +210,7 @@ pub(super) fn check_owner(
     let owner = db
         .query_row("SELECT coordinator FROM meta", [], |row| row.get::<_, [u8; 32]>(0))
         .optional()
-        .map_err(error::sqlite(path, "say whose it is"))?;
+        .map_err(error::sqlite(path, "be read"))?;
     match owner {
         Some(owner) if owner == *coordinator => Ok(()),
         Some(owner) => Err(StoreError::OtherCoordinator {
@@ -220,7 +220,7 @@ pub(super) fn check_owner(
         }),
         None => Err(StoreError::Corrupt {
             path: path.to_owned(),
-            detail: "it does not say whose it is".to_owned(),
+            detail: "no coordinator owns it".to_owned(),
         }),
     }
 }

@@ -80,7 +80,7 @@ impl Store {
         if self.not_scheduled()? == *relays {
             return Ok(());
         }
-        self.write("keep who has no place", |writing| {
+        self.write("store the relays without a slot", |writing| {
             writing.execute("DELETE FROM not_scheduled", [])?;
             relays.iter().try_for_each(|(relay, why)| {
                 let sql = "INSERT INTO not_scheduled (fingerprint, reason) VALUES (?1, ?2)";

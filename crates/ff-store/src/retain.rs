@@ -105,7 +105,7 @@ impl Store {
     ) -> Result<Option<Deleted>, StoreError> {
         let results_before = self.cutoff(now_unix_secs, keep.results_days)?;
         let samples_before = self.cutoff(now_unix_secs, keep.samples_days)?.max(results_before);
-        let (samples, attempts, planned) = self.write("delete what is too old", |writing| {
+        let (samples, attempts, planned) = self.write("delete old records", |writing| {
             let samples = delete_samples(writing, samples_before)?;
             let attempts = if samples == 0 { delete_attempts(writing, results_before)? } else { 0 };
             let is_next = samples + attempts == 0;
@@ -121,7 +121,7 @@ impl Store {
     /// Deletes unreferenced rows, and returns some unused pages to the system; returns whether
     /// there were any.
     fn shrink(&mut self) -> Result<bool, StoreError> {
-        self.write("delete what nothing refers to", |writing| {
+        self.write("delete unused records", |writing| {
             writing.execute(
                 "DELETE FROM targets WHERE NOT EXISTS
                  (SELECT 1 FROM attempts WHERE target = targets.id)",

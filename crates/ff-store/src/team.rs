@@ -50,7 +50,7 @@ impl Store {
     ) -> Result<(), StoreError> {
         let sql = "INSERT INTO measurers (identity, name, stated_bytes_per_sec) VALUES (?1, ?2, ?3)
                    ON CONFLICT (identity) DO UPDATE SET name = ?2, stated_bytes_per_sec = ?3";
-        self.write("note a measurer", |writing| {
+        self.write("store a measurer", |writing| {
             writing.execute(sql, params![identity, name, number(stated)]).map(drop)
         })
     }
@@ -67,7 +67,7 @@ impl Store {
         found: &Result<Carried, String>,
         now_unix_secs: u64,
     ) -> Result<(), StoreError> {
-        self.write("note a measurer's capacity", |writing| {
+        self.write("store a measurer's capacity", |writing| {
             let id = measurer(writing, &identity)?;
             let carried = match found {
                 Ok(carried) => carried,

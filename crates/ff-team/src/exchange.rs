@@ -62,7 +62,7 @@ impl Told {
     /// The problem in the exchange with a peer, if any.
     fn trouble(&self, index: u8) -> Option<&'static str> {
         let peer = self.totals.peers.iter().find(|peer| peer.counts.index == index);
-        peer.map_or(Some("it said nothing of it"), |peer| peer.trouble())
+        peer.map_or(Some("the measurer did not report on its peer"), |peer| peer.trouble())
     }
 }
 
@@ -76,7 +76,7 @@ fn judge(pairs: &[Vec<ExchangePeer>], told: Vec<Result<Told, String>>, secs: u16
         .collect();
     let trouble = |one: u8, other: u8| match (of(one), of(other)) {
         (Some(of_one), Some(of_other)) => of_one.trouble(other).or_else(|| of_other.trouble(one)),
-        _ => Some("it fell out"),
+        _ => Some("its peer failed"),
     };
     let found = |(index, told): (u8, &Result<Told, String>)| -> Found {
         told.as_ref().map_err(String::clone)?;
@@ -86,7 +86,7 @@ fn judge(pairs: &[Vec<ExchangePeer>], told: Vec<Result<Told, String>>, secs: u16
         let tested = there.map(|peer| peer.rate).sum::<BytesPerSec>();
         if tested.get() == 0 {
             let first = peers.first().and_then(|peer| trouble(index, peer.index));
-            return Err(format!("nothing was exchanged: {}", first.unwrap_or("it has no partner")));
+            return Err(format!("nothing was exchanged: {}", first.unwrap_or("it has no peer")));
         }
         let measured = capacity(index, &said, WARM_UP_SECS..secs);
         let measured = measured.ok_or("the exchange was too short")?;
@@ -194,6 +194,6 @@ mod tests {
         let found = judge(&pairs, wall, 5);
         assert_eq!(rates(&found), [Some((50, 50)), Some((50, 50)), None]);
         let why = found[2].as_ref().expect_err("it reached nobody");
-        assert!(why.contains("is its UDP port open"), "{why}");
+        assert!(why.contains("firewalls allow UDP"), "{why}");
     }
 }

@@ -79,7 +79,7 @@ impl ArtiRelays {
     pub(crate) fn of(&self, case: &Case) -> Result<&ArtiRelay> {
         let running = Running::of(case, self.core);
         let found = self.relays.iter().find(|(one, _)| Some(*one) == running);
-        found.map(|(_, relay)| relay).context("no arti-relay runs for this case")
+        found.map(|(_, relay)| relay).context("no arti-relay was started for this case")
     }
 
     /// A coordinator that has not measured for the longest time.

@@ -15,7 +15,7 @@ use crate::parameters::Parameters;
 /// Compares how much a relay forwards for ordinary circuits with FlashFlow's estimate.
 ///
 /// Starts a private Tor network on loopback, limits one relay by a CPU quota or by BandwidthRate,
-/// and in turn downloads through it and measures it, in the same process with the same settings.
+/// and alternately downloads through it and measures it: the same process with the same settings.
 /// Prints a table and writes every sample to a CSV file.
 #[derive(Debug, Parser)]
 #[command(name = "ground-truth", version, after_help = AFTER_HELP, args_conflicts_with_subcommands = true)]
@@ -26,8 +26,8 @@ pub(crate) struct Cli {
     /// The tor to measure, made by crates/ff-relay-ext/tor/build-tor.
     #[arg(long, value_name = "PATH", default_value = "target/tor/bin/tor")]
     pub(crate) tor: PathBuf,
-    /// A tor that echoes past queue and scheduler (build-tor --with-direct-echo): also measure it,
-    /// to show how much higher its estimate is.
+    /// Also measure this tor, whose echoes bypass its queue and scheduler (build-tor
+    /// --with-direct-echo), to show how much higher its estimate is.
     #[arg(long, value_name = "PATH")]
     pub(crate) direct_echo_tor: Option<PathBuf>,
     /// Measure this arti-relay, made by crates/ff-relay-ext/arti/build-arti-relay, instead of a
@@ -36,7 +36,7 @@ pub(crate) struct Cli {
     #[arg(long, value_name = "PATH", conflicts_with_all = ["tor", "direct_echo_tor", "positions",
           "limits", "relay_limits", "old_circuits", "keep_network"])]
     pub(crate) arti_relay: Option<PathBuf>,
-    /// Numbers of worker threads of the arti-relay, each in separate cases.
+    /// Numbers of worker threads of the arti-relay (1 to 64), each in cases of its own.
     #[arg(long, value_delimiter = ',', value_name = "COUNT,...", default_value = "1,2,4", requires = "arti_relay",
           value_parser = clap::value_parser!(u16).range(1..=64))]
     pub(crate) arti_threads: Vec<u16>,
@@ -47,11 +47,12 @@ pub(crate) struct Cli {
     /// to 100).
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=100))]
     pub(crate) rounds: u16,
-    /// Number of turns of forwarding and measuring in each such round; a round's figures are their
-    /// means (1 to 20). The speed of a shared machine changes within seconds.
+    /// Number of turns of forwarding and measuring in each such round (1 to 20); a round's results
+    /// are their means, because the speed of a shared machine changes within seconds.
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=20))]
     pub(crate) turns: u16,
-    /// Seconds that count in each turn of a case limited by CPU, after one of warm-up.
+    /// Measured time in each turn of a case limited by CPU, in seconds (3 to 60), after one second
+    /// of warm-up.
     #[arg(long, default_value_t = 3, value_name = "SECONDS",
           value_parser = clap::value_parser!(u16).range(3..=60))]
     pub(crate) seconds: u16,
@@ -60,8 +61,8 @@ pub(crate) struct Cli {
     #[arg(long, default_value_t = 1, value_name = "ROUNDS",
           value_parser = clap::value_parser!(u16).range(1..=100))]
     pub(crate) rate_rounds: u16,
-    /// Seconds that count in cases limited by BandwidthRate, after three of warm-up, which use up
-    /// the burst.
+    /// Measured time in cases limited by BandwidthRate, in seconds (3 to 60), after three seconds
+    /// of warm-up, which use up the burst.
     #[arg(long, default_value_t = 4, value_name = "SECONDS",
           value_parser = clap::value_parser!(u16).range(3..=60))]
     pub(crate) rate_seconds: u16,
@@ -76,8 +77,8 @@ pub(crate) struct Cli {
     /// CPU quotas in percent of one core; 0 leaves these cases out.
     #[arg(long, value_delimiter = ',', value_name = "PERCENT,...", default_value = "15,20")]
     pub(crate) quotas: Vec<u8>,
-    /// Also measure a relay with a whole core, by cells in transit only, because clients would need
-    /// more than the other core.
+    /// Also measure a relay with a whole core, only by cells in transit: clients would need more
+    /// than the other core.
     #[arg(long)]
     pub(crate) whole_core: bool,
     /// Also measure an arti-relay that may use all cores; measurers and sinks use one of them, too.
@@ -93,10 +94,10 @@ pub(crate) struct Cli {
     #[arg(long, value_delimiter = ',', value_name = "COUNT,...", default_value = "1,20,160")]
     pub(crate) sockets: Vec<u16>,
     /// Sockets in cases limited by CPU; a number with an s, such as 160s, is for a whole core and
-    /// scaled with the quota.
+    /// is scaled with the quota.
     #[arg(long, value_delimiter = ',', value_name = "COUNT,...", default_value = "20,160s")]
     pub(crate) cpu_sockets: Vec<Sockets>,
-    /// Cells that measurers put into a TLS record, to see the effect of other sizes than
+    /// Cells in one TLS record of measurers (1 to 31), to see the effect of sizes other than
     /// FlashFlow's.
     #[arg(long, default_value_t = Params::default().cells_per_record, value_name = "COUNT",
           value_parser = cells_per_record)]
@@ -105,9 +106,9 @@ pub(crate) struct Cli {
     /// estimate with direct echo is higher than the other.
     #[arg(long, value_name = "MIN..MAX", value_parser = parse_bounds)]
     pub(crate) expect: Option<(f64, f64)>,
-    /// Take less than four minutes, or three with --by transit: three rounds of one quota and one
-    /// of a rate, as middle relay, over 20 sockets, with --expect 0.75..1.30. For an arti-relay:
-    /// one quota, with 1 and 4 threads.
+    /// Make a short run of less than four minutes, or three with --by transit: three rounds of one
+    /// quota and one of a rate, as middle relay, over 20 sockets, with --expect 0.75..1.30. For an
+    /// arti-relay: one quota, with 1 and 4 threads.
     #[arg(long, conflicts_with_all = ["arti_threads", "rounds", "turns", "seconds", "rate_rounds", "rate_seconds",
           "positions", "quotas", "limits", "sockets", "cpu_sockets", "expect"])]
     pub(crate) short: bool,
@@ -133,14 +134,14 @@ pub(crate) struct Cli {
     /// Direction of cells in transit.
     #[arg(long, value_enum, default_value_t = Way::Both)]
     pub(crate) transit_direction: Way,
-    /// Let clients build circuits without CGO, as before tor 0.4.9.
+    /// Build circuits without CGO, as clients before tor 0.4.9 do.
     #[arg(long)]
     pub(crate) old_circuits: bool,
-    /// Longest packets in the network's namespace, in bytes; 0 uses this machine's loopback, with
-    /// its packets of 64 KB.
+    /// MTU of the network's namespace in bytes (1280 to 65535); 0 uses this machine's loopback,
+    /// with its packets of 64 KB.
     #[arg(long, default_value_t = 1500, value_name = "BYTES", value_parser = mtu)]
     pub(crate) mtu: u16,
-    /// Keep the network's directory with its logs.
+    /// Keep the network's directory, with its logs, at the end.
     #[arg(long)]
     pub(crate) keep_network: bool,
 }
@@ -156,7 +157,7 @@ pub(crate) enum Command {
     /// Vary links, multiplier, time, buffers, congestion control and team, and compare the results
     /// with the paper's figures.
     ///
-    /// Works as `distance` does, and takes an hour on two cores; --only selects some figures.
+    /// Measures as `distance` does, and takes an hour on two cores; --only selects figures.
     Parameters(Parameters),
 }
 
@@ -167,7 +168,7 @@ also need a writable cpu cgroup; without root: --mtu 0 --quotas 0. With two core
 has the first to itself and everything else the second, so a quota above about 20 % would leave
 too little for the clients.
 
-Exit status: 0 success, with all ratios as expected; 1 failure, or a ratio was not as expected;
+Exit status: 0 success, with all ratios within --expect; 1 failure, or a ratio outside --expect;
 2 invalid command line.";
 
 /// Of cases limited by CPU: from the first second on, one is like the other.
@@ -204,7 +205,9 @@ impl std::str::FromStr for Sockets {
             Some(number) => parse(number).map(Self::PerCore),
             None => parse(text).map(Self::Exactly),
         };
-        parsed.ok_or_else(|| format!("{text:?} is not a number from 1 to 4096, or one with an s"))
+        parsed.ok_or_else(|| {
+            format!("{text:?} is not a number from 1 to 4096, with or without an s, such as 160s")
+        })
     }
 }
 

@@ -28,20 +28,20 @@ pub(crate) use self::table::{Row, middle, range, rising};
 /// `ground-truth distance`.
 #[derive(Debug, Args)]
 pub(crate) struct Distance {
-    /// The tor with the FlashFlow target in it, as crates/ff-relay-ext/tor/build-tor makes it.
+    /// The tor to measure, built by crates/ff-relay-ext/tor/build-tor.
     #[arg(long, value_name = "PATH", default_value = "target/tor/bin/tor")]
     tor: PathBuf,
-    /// Where table.md and runs.csv go; made if it is not there.
+    /// Write table.md and runs.csv into this folder; created if missing.
     #[arg(long, value_name = "DIR", default_value = "target/ground-truth")]
     out: PathBuf,
-    /// The relay's rates in Mbit/s.
+    /// Rates of the relay (BandwidthRate) in Mbit/s.
     #[arg(long, value_delimiter = ',', value_name = "MBIT,...", default_value = "10,50,100,250")]
     rates: Vec<u32>,
-    /// Relays on one host that are measured at once.
+    /// Numbers of relays on one host that are measured at once.
     #[arg(long, value_delimiter = ',', value_name = "NUMBER,...", default_value = "1")]
     relays: Vec<u16>,
-    /// Round trips in ms. Join those of a team's measurers by +, as in 27+118+210; the coordinator
-    /// is at the first one.
+    /// Round-trip times to the relay in ms. For a team, join those of its measurers by +, such as
+    /// 27+118+210; the coordinator is with the first one.
     #[arg(
         long,
         value_delimiter = ',',
@@ -50,38 +50,39 @@ pub(crate) struct Distance {
         value_parser = parse_round_trips
     )]
     round_trips: Vec<RoundTrips>,
-    /// Losses in percent of the packets.
+    /// Packet losses in percent.
     #[arg(long, value_delimiter = ',', value_name = "PERCENT,...", default_value = "0,0.01,0.1,1")]
     losses: Vec<f64>,
-    /// Where segments are lost.
+    /// Direction in which packets are lost.
     #[arg(long, value_delimiter = ',', value_name = "WAY,...", default_value = "both")]
     lossy: Vec<Lossy>,
-    /// Profiles of links (files, or names that `ff-lab link profiles` lists) in place of losses.
+    /// Profiles of links instead of losses: names that `ff-lab link profiles` lists, or TOML files.
     #[arg(long, value_delimiter = ',', value_name = "NAME|FILE,...", conflicts_with = "losses")]
     profiles: Vec<String>,
-    /// Links to the relay; 0 for as many as ff-bwauth takes by itself.
+    /// Numbers of links to the relay; 0: ff-bwauth's default for the rate.
     #[arg(long, value_delimiter = ',', value_name = "LINKS,...", default_value = "0")]
     links: Vec<u16>,
-    /// Measurers' rate as multiples of the relay's.
+    /// The team's sending rates, as multiples of the relay's rate.
     #[arg(long, value_delimiter = ',', value_name = "TIMES,...", default_value = "3")]
     multiples: Vec<f64>,
-    /// Seconds that count.
+    /// Lengths of a measurement in seconds.
     #[arg(long, value_delimiter = ',', value_name = "SECONDS,...", default_value = "10")]
     seconds: Vec<u16>,
-    /// TCP's congestion control at both ends.
+    /// TCP's congestion controls, at both ends.
     #[arg(long, value_delimiter = ',', value_name = "NAME,...", default_value = "cubic")]
     congestion_control: Vec<String>,
-    /// TCP's buffers at both ends.
+    /// Limits of TCP's buffers, at both ends.
     #[arg(long, value_delimiter = ',', value_name = "SIZE,...", default_value = "default")]
     buffers: Vec<Buffers>,
-    /// Bytes of the longest packet.
+    /// MTUs in bytes (576 to 1500).
     #[arg(long, value_delimiter = ',', value_name = "BYTES,...", default_value = "1500",
           value_parser = clap::value_parser!(u16).range(576..=1500))]
     mtu: Vec<u16>,
-    /// Runs of each case.
+    /// Run each case this many times (1 to 100).
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=100))]
     runs: u16,
-    /// Exit with 1 unless every run is conclusive with a ratio in this range, or path_limited.
+    /// Fail unless every run is path_limited, or conclusive with a ratio within these bounds, such
+    /// as 0.75..1.30.
     #[arg(long, value_name = "LOW..HIGH", value_parser = crate::case::parse_bounds)]
     expect: Option<(f64, f64)>,
 }
@@ -92,7 +93,8 @@ struct RoundTrips(Vec<u32>);
 
 /// Reads round trips that are joined by `+`.
 fn parse_round_trips(text: &str) -> Result<RoundTrips, String> {
-    let one = |text: &str| text.parse().map_err(|_| format!("{text:?} is not a round trip in ms"));
+    let one =
+        |text: &str| text.parse().map_err(|_| format!("{text:?} is not a round-trip time in ms"));
     text.split('+').map(one).collect::<Result<_, _>>().map(RoundTrips)
 }
 

@@ -83,7 +83,7 @@ fn run(cli: &Cli) -> Result<bool> {
     let table = table::markdown(&series);
     ff_lab::console::print(&table)?;
     eprintln!(
-        "{:.0} s in all; every sample is in {}",
+        "done in {:.0} s; all samples are in {}",
         start.elapsed().as_secs_f64(),
         cli.out.join("samples.csv").display()
     );
@@ -114,7 +114,7 @@ fn take(samples: &mut Vec<Sample>, mut sample: impl FnMut() -> Result<Sample>) -
         let sample = match sample() {
             // tor ends new circuits now and then, when it looks for old ones at that moment.
             Err(error) if attempt < ATTEMPTS && is_circuit(&error) => {
-                eprintln!("    again, because it failed: {error:#}");
+                eprintln!("    repeating a failed sample: {error:#}");
                 continue;
             }
             sample => sample?,
@@ -171,7 +171,7 @@ fn check(cli: &Cli, series: &[Series]) -> bool {
             if !(min..=max).contains(&row.rates.ratio()) {
                 is_good = false;
                 eprintln!(
-                    "ground-truth: {} as {}, {:?} by {:?}: the ratio is {:.3} and not in \
+                    "ground-truth: {} as {}, {:?} by {:?}: the ratio is {:.3}, outside \
                      {min:.3}..{max:.3}",
                     one.case.limit,
                     one.case.relay(),

@@ -25,7 +25,9 @@ pub(crate) fn enter(mtu: u16) -> Result<()> {
         return Ok(());
     }
     if !rustix::process::geteuid().is_root() {
-        bail!("only root can make a network namespace; with --mtu 0 the machine's own is used");
+        bail!(
+            "a network namespace needs root: run as root, or use this machine's loopback with --mtu 0"
+        );
     }
     let program = env::current_exe().context("Failed to find this program")?;
     // Only comes back when it cannot be run.

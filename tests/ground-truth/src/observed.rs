@@ -74,7 +74,7 @@ impl<'a> Observed<'a> {
         while self.seconds().len() == before {
             if Instant::now() > deadline {
                 return Err(anyhow!(
-                    "{} told of no second in {EVENT_TIMEOUT:?}",
+                    "{} reported no second within {EVENT_TIMEOUT:?}",
                     self.relay.name()
                 ));
             }

@@ -14,17 +14,17 @@ use crate::distance::{Bench, run_all};
 /// `ground-truth parameters`.
 #[derive(Debug, Args)]
 pub(crate) struct Parameters {
-    /// The tor with the FlashFlow target in it, as crates/ff-relay-ext/tor/build-tor makes it.
+    /// The tor to measure, built by crates/ff-relay-ext/tor/build-tor.
     #[arg(long, value_name = "PATH", default_value = "target/tor/bin/tor")]
     tor: PathBuf,
-    /// Where parameters.md goes, and a folder with every run for each figure; made if it is not
-    /// there.
+    /// Write parameters.md, and a folder with the runs of each figure, into this folder; created if
+    /// missing.
     #[arg(long, value_name = "DIR", default_value = "target/parameters")]
     out: PathBuf,
-    /// Only these.
+    /// Measure only these figures; default: all.
     #[arg(long, value_delimiter = ',', value_name = "NAME,...")]
     only: Vec<Name>,
-    /// Runs of each case.
+    /// Run each case this many times (1 to 100).
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=100))]
     runs: u16,
 }
@@ -34,17 +34,17 @@ pub(crate) struct Parameters {
 pub(crate) enum Name {
     /// s, the number of links (paper, Fig. 14).
     Links,
-    /// m, the team's rate by the relay's (Fig. 15).
+    /// m, the team's rate as a multiple of the relay's (Fig. 15).
     Multiplier,
-    /// t, how long a relay is measured (Fig. 16).
+    /// t, the length of a measurement (Fig. 16).
     Time,
-    /// TCP's buffers (Fig. 12 and 13).
+    /// Limits of TCP's buffers (Fig. 12 and 13).
     Buffers,
     /// TCP's congestion control.
     Control,
-    /// Relays at once (Table 4).
+    /// Number of relays measured at once (Table 4).
     AtOnce,
-    /// Measurers at several distances.
+    /// Measurers at several distances (Fig. 6).
     Team,
 }
 

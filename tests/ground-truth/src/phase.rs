@@ -174,7 +174,7 @@ fn measure(
     if let Err(failure) = &outcome.result {
         return Err(anyhow!("the measurement failed: {} ({})", failure.message, failure.code()));
     }
-    let (from, to) = from.zip(to).context("the measurement showed no seconds")?;
+    let (from, to) = from.zip(to).context("the measurement returned no seconds")?;
     let measurers_cpu = Duration::from_micros(measurers_cpu_micros);
     Ok(Measured { rate: rate_of(case, &outcome)?, from, to, measurers_cpu })
 }

@@ -7,7 +7,7 @@ use clap::Args;
 /// Options of `demo`.
 #[derive(Args, Clone, Debug)]
 pub struct DemoArgs {
-    /// Start a whole network: relays on this machine, two coordinators and three measurers.
+    /// Start a network on this machine: relays, two coordinators and three measurers.
     #[arg(long, required = true)]
     pub network: bool,
     /// End after the first whole period, with exit status 0 if every relay was measured.

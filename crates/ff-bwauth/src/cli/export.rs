@@ -22,10 +22,10 @@ pub struct ExportArgs {
     /// The format of the file.
     #[arg(long, value_name = "FORM", default_value = "csv", value_parser = forms())]
     pub format: Format,
-    /// Write only what began at this time or later, in UTC: 2026-11-01 or 2026-11-01T12:00:00.
+    /// Write only rows that begin at this time or later, in UTC: 2026-11-01 or 2026-11-01T12:00:00.
     #[arg(long, value_name = "TIME")]
     pub from: Option<Utc>,
-    /// Write only what began before this time.
+    /// Write only rows that begin before this time.
     #[arg(long, value_name = "TIME")]
     pub to: Option<Utc>,
     /// The file to write; an existing one is replaced when the new one is complete.

@@ -10,11 +10,11 @@ pub struct MeasurersArgs {
     /// The coordinator's config.
     #[arg(long, value_name = "FILE", default_value = super::watch::CONFIG)]
     pub config: PathBuf,
-    /// Have all measurers exchange UDP with all others, store what their networks carried, and show
-    /// it.
+    /// Measure the measurers' networks: all exchange UDP packets with all others, up to their
+    /// configured capacities. The results are stored and shown.
     ///
-    /// Each sends and receives at its configured capacity. A running coordinator is told to do it
-    /// as soon as no relay is being measured; this command does not wait for that.
+    /// If the coordinator runs, it measures them as soon as no relay is being measured, and this
+    /// command does not wait.
     #[arg(long)]
     pub measure: bool,
     /// Length of the exchange of --measure in seconds (3 to 600); default: that of the config,
@@ -23,7 +23,7 @@ pub struct MeasurersArgs {
           value_parser = clap::value_parser!(u16).range(3..=600))]
     pub duration: Option<u16>,
     /// Trust this measurer of the config again after relays have disputed its counts: their reports
-    /// until now are ignored. A running coordinator is told. Find the cause first: the measurer's
+    /// until now are ignored, also by a running coordinator. Find the cause first: the measurer's
     /// program, its clock, its host.
     #[arg(long, value_name = "NAME", conflicts_with = "measure")]
     pub trust: Option<String>,

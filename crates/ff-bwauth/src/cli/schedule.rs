@@ -44,8 +44,8 @@ pub struct ScheduleArgs {
         default_value = "1Gbit,1Gbit,1Gbit"
     )]
     pub measurers: Vec<BytesPerSec>,
-    /// Number of coordinators, each with such a team. Their identities, which influence the
-    /// schedule, are numbers here, so real coordinators have another schedule.
+    /// Number of coordinators, each with such a team. The schedule depends on their identities,
+    /// which are numbers here, so that of real coordinators differs.
     #[arg(long, value_name = "NUMBER", default_value_t = 1,
           value_parser = clap::value_parser!(u8).range(1..=9))]
     pub coordinators: u8,
@@ -69,7 +69,8 @@ impl ScheduleArgs {
     /// Rejects options that are valid alone and contradict each other.
     pub(super) fn check(&self) -> Result<(), clap::Error> {
         if self.greedy && self.coordinators > 1 {
-            let text = "with --greedy there is one coordinator: several would meet at one relay";
+            let text =
+                "--greedy needs one coordinator: several would measure a relay at the same time";
             return Err(Cli::command().error(ErrorKind::ArgumentConflict, text));
         }
         Ok(())

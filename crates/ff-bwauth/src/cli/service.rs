@@ -27,17 +27,17 @@ pub struct RunArgs {
     /// Check the config, the key, the secret, the store, the directories and the page's address,
     /// then exit.
     ///
-    /// Exit status 1 if `run` would refuse one of them or could not work with it. Changes nothing;
-    /// a coordinator may be running with the same config.
+    /// Exit status 1 if `run` would fail with one of them. Changes nothing; a coordinator may be
+    /// running with the same config.
     #[arg(long)]
     pub check: bool,
     /// Check the config without reading the key or the secret, then exit. `systemctl reload` does
     /// this first.
     #[arg(long, conflicts_with_all = ["check", "new_store"])]
     pub check_config: bool,
-    /// Move a damaged store aside and create a new one; an undamaged store is not changed, with an
-    /// error. The new store reads from the copy STORE.grants which relays were asked, so that none
-    /// is asked too often.
+    /// Move a damaged store aside and create a new one. Fails if the store is not damaged. The new
+    /// store takes from the copy STORE.grants which relays were asked, so that none is asked too
+    /// often.
     #[arg(long)]
     pub new_store: bool,
 }
@@ -45,7 +45,7 @@ pub struct RunArgs {
 /// Options of `generate`.
 #[derive(Args, Clone, Debug)]
 pub struct GenerateArgs {
-    /// Write the directories man, completions and examples into this one; created if missing.
+    /// Write the directories man, completions and examples into this directory; created if missing.
     #[arg(value_name = "DIR")]
     pub dir: PathBuf,
 }

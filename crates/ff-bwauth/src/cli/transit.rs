@@ -36,7 +36,7 @@ pub struct TransitArgs {
     #[arg(long, value_name = "NUMBER", requires = "transit",
           value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub circuits: Option<u32>,
-    /// State that the relay's operator has agreed. Needed unless the relay has a private address.
+    /// Confirm that the relay's operator has agreed; required unless its address is private.
     #[arg(long, requires = "transit")]
     pub i_have_the_operators_consent: bool,
 }
@@ -46,7 +46,7 @@ impl Measure {
     pub(super) fn check(&self) -> Result<(), clap::Error> {
         if self.transit.transit && self.common.crypto.kinds().len() > 1 {
             let text =
-                "with --transit it is we who choose the cipher: --crypto must be cgo or aes-ctr";
+                "with --transit the measurer chooses the cipher: --crypto must be cgo or aes-ctr";
             return Err(Cli::command().error(ErrorKind::ArgumentConflict, text));
         }
         Ok(())

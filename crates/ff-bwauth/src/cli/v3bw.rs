@@ -18,8 +18,8 @@ pub enum V3bw {
     Write(WriteArgs),
     /// Read files as a directory authority does, and name the lines that it would reject.
     ///
-    /// Accepts any version, written by any software. Also names what only bandwidth-file-spec
-    /// forbids.
+    /// Accepts any version, written by any software. Also names violations of bandwidth-file-spec
+    /// that authorities accept.
     #[command(
         after_help = "Exit status:\n  0  an authority takes every line\n  1  an authority refuses a file or skips a line of it\n  2  invalid command line"
     )]
@@ -103,7 +103,7 @@ pub struct WriteArgs {
 pub enum ScalingName {
     /// No other formula.
     None,
-    /// The formula of TorFlow, by bandwidth-file-spec B.4.
+    /// TorFlow's formula, from bandwidth-file-spec B.4.
     Torflow,
     /// The formula of sbws 1.5.2.
     Sbws,

@@ -25,7 +25,7 @@ pub struct StatusArgs {
 /// Options of `explain`.
 #[derive(Args, Clone, Debug)]
 pub struct ExplainArgs {
-    /// The relay: its fingerprint or the beginning of it, or its nickname or a part of it.
+    /// The relay: its fingerprint or the beginning of that, or its nickname or a part of that.
     #[arg(value_name = "FINGERPRINT|NICKNAME")]
     pub relay: String,
     /// The coordinator's config.

@@ -119,7 +119,7 @@ pub async fn page(
 ) -> Result<(Option<SocketAddr>, impl Future<Output = ()> + use<>)> {
     let listener = match config.watch.listen {
         Some(addr) => {
-            let failed = || format!("Failed to listen at {addr}, where the page is to be");
+            let failed = || format!("Failed to listen at {addr} for the page (watch.listen)");
             Some(TcpListener::bind(addr).await.with_context(failed)?)
         }
         None => None,

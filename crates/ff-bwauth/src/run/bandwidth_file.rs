@@ -100,7 +100,7 @@ fn check(file: &Path, reading: &Reading) -> String {
         Some(Severity::Refused) => 0,
         _ => reading.lines.iter().filter(|relay| relay.votes).count(),
     };
-    let by = reading.header("software").unwrap_or("software that does not say its name");
+    let by = reading.header("software").unwrap_or("unnamed software");
     let version = reading.header("version").unwrap_or("1.0");
     let _ = writeln!(
         text,

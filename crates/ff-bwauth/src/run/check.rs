@@ -72,7 +72,7 @@ fn page(config: &Config, me: Ed25519Id) -> Result<bool> {
         Err(AskError::Starting(_)) => Ok(true),
         Ok(status) if status.coordinator == key::identity_text(&me) => Ok(true),
         Ok(status) => bail!(
-            "watch.listen is {addr}, where another coordinator answers, {}: give each a port of its own",
+            "watch.listen is {addr}, where another coordinator ({}) answers: give each a port of its own",
             status.coordinator
         ),
         Err(error) => bail!(

@@ -34,7 +34,7 @@ pub(super) fn init(args: &InitArgs) -> Result<ExitCode> {
     print(&format!("[[coordinator]]\nname = \"NAME\"\nidentity = \"{identity}\"\n"))?;
     note("for each relay's torrc, which must list all coordinators:");
     print(&format!("FFAllowedCoordinators {identity}\n"))?;
-    note("other coordinators need the same schedule.secret: give it to them in confidence");
+    note("other coordinators need the same schedule.secret: send it to them over a secure channel");
     Ok(ExitCode::SUCCESS)
 }
 
@@ -46,7 +46,7 @@ pub(super) fn init(args: &InitArgs) -> Result<ExitCode> {
 fn state_dir(args: &InitArgs) -> Result<PathBuf> {
     let given = args.state_dir.display();
     let absolute = std::path::absolute(&args.state_dir);
-    let absolute = absolute.with_context(|| format!("Failed to find out where {given} is"))?;
+    let absolute = absolute.with_context(|| format!("Failed to make the path {given} absolute"))?;
     if absolute.to_str().is_none() {
         bail!("the path {given} is not UTF-8, as a config must be: give another --state-dir");
     }
@@ -94,7 +94,7 @@ pub(super) fn run(args: &RunArgs) -> Result<ExitCode> {
         let store = config.store();
         if Store::damage(&store)?.is_none() {
             bail!(
-                "{} is sound, and --new-store is for a damaged one: a new store knows no results. To begin anew all the same, stop the coordinator and move the file away, with its -wal \
+                "{} is not damaged, and a new store would have no results: start without --new-store. To begin anew anyway, stop the coordinator and move the file away, with its -wal \
                  and -shm",
                 store.display()
             );

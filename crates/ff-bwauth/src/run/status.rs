@@ -76,6 +76,6 @@ fn not_running(error: &AskError, config: Option<&Config>, is_json: bool) -> Resu
         (Some(known), false) => known.to_string(),
         (None, false) => String::new(),
     };
-    print(&text).context("Failed to say what the store knows")?;
+    print(&text).context("Failed to format the contents of the store")?;
     Ok(ExitCode::from(NOT_RUNNING))
 }

@@ -78,13 +78,14 @@ fn status_over(stream: TcpStream, name: &str, time: Duration) -> Result<Status, 
     let odd = |reason: &str| AskError::Odd { at: at(), reason: reason.to_owned() };
     let answer = exchange(stream, name, time).map_err(|error| odd(&error.to_string()))?;
     let text = String::from_utf8(answer).map_err(|_| odd("its answer is not text"))?;
-    let (head, body) = text.split_once("\r\n\r\n").ok_or_else(|| odd("its answer is no HTTP"))?;
-    let code = head.strip_prefix("HTTP/1.").and_then(|rest| rest.get(2..5)).unwrap_or("no code");
+    let (head, body) = text.split_once("\r\n\r\n").ok_or_else(|| odd("its answer is not HTTP"))?;
+    let code =
+        head.strip_prefix("HTTP/1.").and_then(|rest| rest.get(2..5)).unwrap_or("no status code");
     match code {
         "200" => serde_json::from_str(body)
             .map_err(|error| odd(&format!("its status cannot be read: {error}"))),
         "503" => Err(AskError::Starting(at())),
-        other => Err(odd(&format!("it answers {other}"))),
+        other => Err(odd(&format!("it answered with {other}"))),
     }
 }
 
@@ -148,7 +149,7 @@ mod tests {
         // On most systems localhost is also ::1, where nobody listens.
         let error =
             answered_to("localhost", b"HTTP/1.0 404 Not Found\r\n\r\n").expect_err("no page");
-        assert!(error.to_string().contains("it answers 404"), "{error}");
+        assert!(error.to_string().contains("it answered with 404"), "{error}");
     }
 
     #[test]
@@ -156,9 +157,9 @@ mod tests {
         for (answer, words) in [
             (&b"HTTP/1.0 503 Service Unavailable\r\n\r\nstarting"[..], "is starting"),
             (b"HTTP/1.0 200 OK\r\n\r\n{}", "cannot be read"),
-            (b"HTTP/1.0 404 Not Found\r\n\r\n", "it answers 404"),
-            (b"SSH-2.0-OpenSSH\r\n", "no HTTP"),
-            (b"", "no HTTP"),
+            (b"HTTP/1.0 404 Not Found\r\n\r\n", "it answered with 404"),
+            (b"SSH-2.0-OpenSSH\r\n", "not HTTP"),
+            (b"", "not HTTP"),
             (b"\xff\xfe", "not text"),
         ] {
             let error = answered(answer).expect_err("no status").to_string();

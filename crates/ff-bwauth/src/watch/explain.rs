@@ -198,7 +198,7 @@ impl fmt::Display for Explanation {
         if self.trace.attempts_left_out > 0 {
             writeln!(
                 f,
-                "           of {} more attempts nothing is shown: {MAX_ATTEMPTS} at most",
+                "           {} more attempts are not shown (at most {MAX_ATTEMPTS} are)",
                 self.trace.attempts_left_out
             )?;
         }
@@ -216,7 +216,7 @@ impl fmt::Display for Explanation {
                 f.write_str(if now == Some(*bw) {
                     "\n"
                 } else {
-                    "; the next file will have what stands above\n"
+                    "; the next file will have the number above\n"
                 })
             }
             Some(InFile { file, .. }) => {

@@ -130,8 +130,9 @@ fn clocks(status: &Status) -> Vec<Found> {
     let slow = ahead.saturating_sub(status.now_unix_secs);
     let host = |by: u64, how: &str, whom: &str| {
         let by = span(by);
-        let text =
-            format!("this host's clock is {by} {how} by {whom}: check it with chronyc tracking");
+        let text = format!(
+            "this host's clock is {by} {how} compared with {whom}: check it with chronyc tracking"
+        );
         vec![Found::new(Cause::Clock, text)]
     };
     if slow > CLOCK_SECS {

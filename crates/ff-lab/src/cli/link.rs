@@ -30,11 +30,11 @@ pub enum LinkCommand {
         after_help = "Exit status:\n  0  success\n  1  failure, with its cause on standard error\n  2  invalid command line"
     )]
     Profiles(ProfilesArgs),
-    /// Set delays, rates and losses on this machine and measure them with real UDP and TCP.
+    /// Check the emulator: set delays, rates and losses, and measure them with UDP and TCP.
     ///
-    /// A run in which the emulator was too late (p99 above 1 ms and above 2 % of the one-way delay)
-    /// is repeated, at most five times, and so is a run with a figure out of its bounds by no more
-    /// than the emulator's longest stop can explain.
+    /// A run is repeated, at most five times, if the emulator was too late (p99 above 1 ms and
+    /// above 2 % of the one-way delay), or if a figure is out of its bounds by no more than the
+    /// emulator's longest stop can explain.
     ///
     /// Exit status: 0 if all figures are within their bounds, 1 if one is not, 75 if only invalid
     /// runs prevent a result.
@@ -50,18 +50,18 @@ pub struct LinkRunArgs {
     /// A built-in profile (see `ff-lab link profiles`) or the TOML file of one.
     #[arg(long, value_name = "NAME|FILE", default_value = "none")]
     pub profile: String,
-    /// Rate from the command to this machine, at all times, instead of the profile's: 200kbit,
-    /// 5Mbit, unlimited, or a trace's file in Mahimahi's format (a line is the time in ms of one
+    /// Constant rate from the command to this machine instead of the profile's: 200kbit, 5Mbit or
+    /// unlimited; or the file of a trace in Mahimahi's format (each line is the time in ms of one
     /// 1,500-byte opportunity).
     #[arg(long, value_name = "RATE|TRACE")]
     pub up: Option<String>,
     /// Rate from this machine to the command instead of the profile's; as with --up.
     #[arg(long, value_name = "RATE|TRACE")]
     pub down: Option<String>,
-    /// One-way delay in ms that is added in both directions.
+    /// One-way delay to add in each direction, in ms (0 to 60000).
     #[arg(long, value_name = "MS", default_value_t = 0.0)]
     pub delay_ms: f64,
-    /// Random seed: with the same seed, the same packets are lost if the same are sent.
+    /// Random seed: with the same seed and the same packets, the same ones are lost.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
     /// TCP's congestion control at both ends of the link, unless a program chooses another.

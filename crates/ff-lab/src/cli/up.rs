@@ -22,7 +22,7 @@ pub struct UpArgs {
     /// clients do not use it.
     #[arg(long, value_name = "NUMBER", default_value_t = 0, requires = "arti_relay", value_parser = clap::value_parser!(u16).range(0..=50))]
     pub arti_relays: u16,
-    /// Program of the arti-relays. With --flashflow it must contain FlashFlow:
+    /// The arti-relay program. With --flashflow it must contain FlashFlow:
     /// crates/ff-relay-ext/arti/build-arti-relay builds one.
     #[arg(long, value_name = "PROGRAM", requires = "arti_relays")]
     pub arti_relay: Option<PathBuf>,
@@ -43,10 +43,11 @@ pub struct UpArgs {
     /// crates/ff-relay-ext/tor/build-tor makes.
     #[arg(long, requires = "tor")]
     pub flashflow: bool,
-    /// With --flashflow, the identity of a coordinator that may measure: 43 characters of base64.
+    /// With --flashflow, the identity of a coordinator that may measure: 43 characters of base64;
+    /// may be repeated.
     #[arg(long, value_name = "IDENTITY", requires = "flashflow")]
     pub coordinator: Vec<String>,
-    /// Keep the directory, with all logs, on exit.
+    /// Keep the network's directory, with all logs, on exit.
     #[arg(long)]
     pub keep: bool,
     /// Print one JSON object instead of a table.

@@ -30,8 +30,8 @@ impl Awake {
     /// # Errors
     /// The system's error if a thread cannot start.
     pub(crate) fn start() -> Result<Self, String> {
-        let cores =
-            sched_getaffinity(None).map_err(|error| format!("cores are not known: {error}"))?;
+        let cores = sched_getaffinity(None)
+            .map_err(|error| format!("cannot read the available cores: {error}"))?;
         let mut awake = Self { is_over: Arc::default(), threads: Vec::new() };
         for core in (0..CpuSet::MAX_CPU).filter(|core| cores.is_set(*core)) {
             awake.add(core)?;
@@ -52,7 +52,7 @@ impl Awake {
                 std::hint::spin_loop();
             }
         });
-        self.threads.push(thread.map_err(|error| format!("no thread: {error}"))?);
+        self.threads.push(thread.map_err(|error| format!("cannot start a thread: {error}"))?);
         tell.recv().map_err(|error| error.to_string())?
     }
 }

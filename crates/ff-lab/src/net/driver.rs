@@ -142,7 +142,7 @@ impl Running {
 
     /// Ends the thread; packets in flight are lost.
     pub(super) fn stop(mut self) -> io::Result<Report> {
-        self.end().unwrap_or_else(|| Err(io::Error::other("it ended earlier")))
+        self.end().unwrap_or_else(|| Err(io::Error::other("the emulator has already ended")))
     }
 
     /// Ends the thread if it runs.

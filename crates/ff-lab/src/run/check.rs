@@ -54,7 +54,7 @@ fn print(row: &Row) -> io::Result<()> {
     let number = |value: f64| format!("{value:.4}");
     let verdict = match (row.is_within, row.is_held_up) {
         (true, _) => "",
-        (false, true) => "TOO LATE TO COUNT",
+        (false, true) => "INVALID: TOO LATE",
         (false, false) => "OUT OF BOUNDS",
     };
     let late = [row.lateness.p50_us, row.lateness.p99_us, row.lateness.max_us];

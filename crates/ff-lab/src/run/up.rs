@@ -171,7 +171,7 @@ fn show(args: &UpArgs, network: &Network) -> Result<()> {
     let printed = Printed { directory: network.dir(), nodes: nodes.collect() };
     let text =
         if args.json { format!("{}\n", serde_json::to_string(&printed)?) } else { table(&printed) };
-    print(&text).context("Failed to print")
+    print(&text).context("Failed to write to standard output")
 }
 
 fn row(node: &Node) -> Row<'_> {
@@ -223,7 +223,7 @@ fn table(printed: &Printed<'_>) -> String {
             "{name:<10} {role:<10} {fingerprint:<40}  {address:<21} {pid:<8} {control}"
         );
     }
-    text.push_str("\nCtrl-C ends it.\n");
+    text.push_str("\nCtrl-C stops the network.\n");
     text
 }
 

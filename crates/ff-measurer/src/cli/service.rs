@@ -46,8 +46,8 @@ pub struct RunOptions {
     pub config: PathBuf,
     /// Check the config, the key, the cores and the address, then exit.
     ///
-    /// Exit status 1 if `run` would refuse one of them or could not work with it. A service may be
-    /// running with the same config.
+    /// Exit status 1 if `run` would fail with one of them. A service may be running with the same
+    /// config.
     #[arg(long)]
     pub check: bool,
     /// Check the config without reading the key, then exit. `systemctl reload` does this first.
@@ -65,7 +65,7 @@ pub(super) fn init(options: &InitOptions) -> Result<ExitCode> {
         note(&format!("{} exists and is left unchanged", path.display()));
     } else {
         write_new(&path, &config::template(options.listen))?;
-        note(&format!("wrote {}: look at its limits and add a coordinator", path.display()));
+        note(&format!("wrote {}: check its limits and add a coordinator", path.display()));
     }
     note("in the coordinator's config, with an address that it can reach:");
     let identity = key::identity_text(&measurer_id(&key));
@@ -108,7 +108,7 @@ pub(super) fn run(options: &RunOptions) -> Result<ExitCode> {
         if !config::is_free("listen", config.listen)? {
             let addr = config.listen;
             note(&format!(
-                "ff-measurer: {addr} is in use, which is right only if this service is running"
+                "ff-measurer: {addr} is in use: correct only if this service is running"
             ));
         }
         let (coordinators, limits) = (settings.coordinators.len(), &settings.limits);

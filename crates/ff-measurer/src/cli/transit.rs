@@ -33,7 +33,7 @@ pub struct TransitOptions {
     /// The relay's key for circuits, 43 base64 characters: `ntor-onion-key` in its descriptor.
     #[arg(long, value_name = "BASE64", value_parser = parse_key)]
     pub onion_key: [u8; 32],
-    /// Links to the relay.
+    /// Number of links to the relay (1 to 512).
     #[arg(long, default_value_t = DEFAULT_LINKS, value_parser = clap::value_parser!(u16).range(1..=512))]
     pub links: u16,
     /// Number of circuits over all links; default: two per link.
@@ -47,7 +47,7 @@ pub struct TransitOptions {
     #[arg(long, value_name = "NUMBER", requires = "busy_circuits",
           value_parser = clap::value_parser!(u32).range(2..))]
     pub quiet_one_in: Option<u32>,
-    /// Open at most this many links, and this many circuits, per second.
+    /// Open at most this many links and this many circuits per second; default: unlimited.
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..))]
     pub circuits_per_second: Option<u32>,
     /// Addresses at which sinks listen: the relay must be able to reach them. Each has its own
@@ -57,16 +57,16 @@ pub struct TransitOptions {
     /// Direction of the cells.
     #[arg(long, value_enum, default_value_t = Way::Both)]
     pub direction: Way,
-    /// The rate in each direction, such as 50Mbit; default: unlimited.
+    /// Limit of the rate in each direction, such as 50Mbit; default: unlimited.
     #[arg(long)]
     pub rate: Option<BytesPerSec>,
-    /// How long to send, in seconds.
+    /// How long to send, in seconds (1 to 120).
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..=120))]
     pub seconds: u16,
     /// The crypto of the circuits.
     #[arg(long, value_enum, default_value_t = Crypto::CgoAes128)]
     pub crypto: Crypto,
-    /// State that the relay's operator has agreed. Needed unless the relay has a private address.
+    /// Confirm that the relay's operator has agreed; required unless its address is private.
     #[arg(long)]
     pub i_have_the_operators_consent: bool,
     /// Print one JSON object on standard output.

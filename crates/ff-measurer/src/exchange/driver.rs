@@ -103,22 +103,20 @@ impl PeerTotals {
     pub fn trouble(&self) -> Option<&'static str> {
         let (fate, counts) = (&self.fate, &self.counts);
         if !fate.has_answered && fate.from_elsewhere > 0 {
-            return Some("its packets come from another address than it is said to have");
+            return Some("its packets come from another address than the coordinator has for it");
         }
         if !fate.has_answered {
-            return Some(
-                "it did not answer: is its UDP port open to this host, and this host's to it?",
-            );
+            return Some("it did not answer: check that firewalls allow UDP between both hosts");
         }
         if counts.proven_bytes == 0 {
             return Some(
-                "it answered, but no data arrived there: is the path's MTU smaller than the packets?",
+                "it answered but received no data: the path's MTU may be smaller than the packets",
             );
         }
         if counts.false_receipts > 0 {
-            return Some("it claimed to have received what it had not");
+            return Some("it acknowledged data that it did not receive");
         }
-        (counts.received_bytes == 0).then_some("it received data, but none came from it")
+        (counts.received_bytes == 0).then_some("it received data but sent none")
     }
 }
 

@@ -69,7 +69,7 @@ pub struct ExchangePeer {
 #[non_exhaustive]
 pub enum ExchangeError {
     /// The order or the address to listen on is not valid.
-    #[error("the exchange cannot be: {0}")]
+    #[error("invalid exchange: {0}")]
     BadOrder(String),
     /// No socket is available.
     #[error("cannot listen at any UDP port {ports:?} of {addr}")]
@@ -97,14 +97,14 @@ impl ExchangeBind {
         let families: BTreeSet<_> = self.addrs.iter().map(|addr| addr.is_ipv4()).collect();
         let bytes = self.packet_bytes;
         if self.addrs.is_empty() || families.len() != self.addrs.len() {
-            return bad("one address to listen at is wanted for IPv4, for IPv6, or for each");
+            return bad("it needs one listening address for IPv4, for IPv6, or for each");
         }
         if self.ports.is_empty() {
             return bad("the range of ports is empty");
         }
         if !(MIN_PACKET_BYTES..=MAX_PACKET_BYTES).contains(&bytes) {
             return bad(format!(
-                "packets of {bytes} bytes: they have {MIN_PACKET_BYTES} to {MAX_PACKET_BYTES}"
+                "packets have {bytes} bytes; allowed: {MIN_PACKET_BYTES} to {MAX_PACKET_BYTES}"
             ));
         }
         Ok(())
@@ -118,22 +118,19 @@ impl ExchangeOrder {
             return bad("its rate is 0");
         }
         if self.duration.as_secs() == 0 || self.duration > MAX_DURATION {
-            return bad(format!(
-                "it lasts {:?}: 1 s to {MAX_DURATION:?} are allowed",
-                self.duration
-            ));
+            return bad(format!("it lasts {:?}; allowed: 1 s to {MAX_DURATION:?}", self.duration));
         }
         if self.start_in > MAX_START_IN {
             return bad(format!("it begins in {:?}, later than {MAX_START_IN:?}", self.start_in));
         }
         if self.peers.is_empty() || self.peers.len() > MAX_PEERS {
-            return bad(format!("it has {} peers: 1 to {MAX_PEERS} are allowed", self.peers.len()));
+            return bad(format!("it has {} peers; allowed: 1 to {MAX_PEERS}", self.peers.len()));
         }
         let (mut indices, mut addrs) = (BTreeSet::from([self.index]), BTreeSet::new());
         for peer in &self.peers {
             let ExchangePeer { index, addr, rate } = *peer;
             if !indices.insert(index) || !addrs.insert((addr.ip().to_canonical(), addr.port())) {
-                return bad(format!("peer {index} at {addr} is there twice"));
+                return bad(format!("peer {index} at {addr} is listed twice"));
             }
             if !is_one_host(addr) || listening.contains(&addr) {
                 return bad(format!("peer {index} at {addr} is not another host"));
@@ -142,7 +139,9 @@ impl ExchangeOrder {
                 return bad(format!("the rate of peer {index} is 0"));
             }
             if !listening.iter().any(|own| own.is_ipv4() == addr.is_ipv4()) {
-                return bad(format!("there is no socket of the family of peer {index} at {addr}"));
+                return bad(format!(
+                    "no listening address has the family of peer {index} at {addr}"
+                ));
             }
         }
         Ok(())
@@ -192,14 +191,17 @@ mod tests {
             (|o| o.duration = Duration::from_secs(601), "it lasts 601s"),
             (|o| o.start_in = Duration::from_secs(61), "it begins in 61s"),
             (|o| o.peers.clear(), "it has 0 peers"),
-            (|o| o.index = 2, "peer 2 at 192.0.2.2:5001 is there twice"),
-            (|o| o.peers[1] = peer(1, "192.0.2.3:1"), "peer 1 at 192.0.2.3:1 is there twice"),
-            (|o| o.peers[1] = peer(2, "[::ffff:192.0.2.1]:5001"), "is there twice"),
+            (|o| o.index = 2, "peer 2 at 192.0.2.2:5001 is listed twice"),
+            (|o| o.peers[1] = peer(1, "192.0.2.3:1"), "peer 1 at 192.0.2.3:1 is listed twice"),
+            (|o| o.peers[1] = peer(2, "[::ffff:192.0.2.1]:5001"), "is listed twice"),
             (|o| o.peers[0] = peer(1, "192.0.2.9:5000"), "is not another host"),
             (|o| o.peers[0] = peer(1, "224.0.0.1:5000"), "is not another host"),
             (|o| o.peers[0] = peer(1, "255.255.255.255:5000"), "is not another host"),
             (|o| o.peers[0] = peer(1, "192.0.2.1:0"), "is not another host"),
-            (|o| o.peers[0] = peer(1, "[2001:db8::1]:5000"), "no socket of the family of peer 1"),
+            (
+                |o| o.peers[0] = peer(1, "[2001:db8::1]:5000"),
+                "no listening address has the family of peer 1",
+            ),
             (|o| o.peers[0].rate = BytesPerSec::new(0), "the rate of peer 1 is 0"),
         ];
         for (change, why) in bad {

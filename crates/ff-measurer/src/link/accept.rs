@@ -58,7 +58,7 @@ pub async fn accept(
 async fn greet(stream: &mut TlsStream, greeting: &[u8]) -> Result<(), Fault> {
     stream.until(|gate| gate.is_tor()).await?;
     if stream.gate.link_protocol().is_none() {
-        return Err(Fault::NotTor("it has no link protocol in common with us"));
+        return Err(Fault::NotTor("it supports none of our link protocols"));
     }
     stream.send(greeting).await?;
     stream.until(|gate| gate.is_closed()).await

@@ -50,7 +50,7 @@ impl Gate {
         self.total += bytes.len();
         while self.step()? {}
         if self.state != State::Closed && self.total > MAX_HANDSHAKE_BYTES {
-            return Err("its link handshake does not end");
+            return Err("its link handshake is too long");
         }
         Ok(())
     }
@@ -96,7 +96,7 @@ impl Gate {
             State::Closed => Ok(false),
             State::Versions => {
                 if ahead.get(2).is_some_and(|&command| command != CMD_VERSIONS) {
-                    return Err("its first bytes are no VERSIONS cell");
+                    return Err("its first cell is not VERSIONS");
                 }
                 let Some(versions) = versions_body(ahead) else { return Ok(false) };
                 self.link_protocol = best_protocol(versions);

@@ -117,7 +117,7 @@ pub enum RecordError {
     #[error("the peer sent an unexpected TLS record of inner type {0}")]
     ContentType(u8),
     /// Many records with little or no data: only a hostile peer sends them.
-    #[error("the peer sent many TLS records with less than {LEAST_MEAN} bytes of data in the mean")]
+    #[error("the peer sent many TLS records with less than {LEAST_MEAN} bytes of data on average")]
     TooSmall,
 }
 

@@ -69,7 +69,8 @@ impl FromStr for Hours {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || format!("{text:?} are no hours; write them in UTC as in 22:00-06:00");
+        let wrong =
+            || format!("{text:?} is not a range of hours: write it in UTC, such as 22:00-06:00");
         let minute = |part: &str| {
             let (hour, minute) = part.trim().split_once(':')?;
             let (hour, minute): (u16, u16) = (hour.parse().ok()?, minute.parse().ok()?);
@@ -93,7 +94,7 @@ pub enum Refusal {
     #[error("this measurer has a rate limit, so each measurement needs a rate")]
     NoRate,
     /// Its rate and those of running tasks exceed the limit.
-    #[error("{asked} is more than is left here: {taken} of {limit} are taken")]
+    #[error("{asked} is more than this measurer has left: {taken} of {limit} are in use")]
     Rate {
         /// The task's rate.
         asked: BytesPerSec,
@@ -103,7 +104,7 @@ pub enum Refusal {
         limit: BytesPerSec,
     },
     /// Its links and those of running tasks exceed the limit.
-    #[error("{asked} links are more than are left here: {taken} of {limit} are taken")]
+    #[error("{asked} links are more than this measurer has left: {taken} of {limit} are in use")]
     Links {
         /// The task's links.
         asked: u16,

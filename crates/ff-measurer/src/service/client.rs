@@ -114,7 +114,7 @@ impl RemoteMeasurer {
         let mut client = self.client.clone();
         let asking = client.describe(DescribeRequest {});
         let answer =
-            timeout(CONNECT_TIMEOUT, asking).await.map_err(|_| late("to say what it is"))?;
+            timeout(CONNECT_TIMEOUT, asking).await.map_err(|_| late("to describe itself"))?;
         let answer = answer.map_err(|status| self.way.failure(&status))?;
         Ok(answer.into_inner().printable())
     }
@@ -128,7 +128,9 @@ impl RemoteMeasurer {
         let mut client = self.client.clone();
         let talk = Talk::open(&self.way, prepare, |stream| async move {
             let asking = timeout(CONNECT_TIMEOUT + ANSWER_TIMEOUT, client.measure(stream)).await;
-            asking.map_err(|_| late("to take a task"))?.map_err(|status| self.way.failure(&status))
+            asking
+                .map_err(|_| late("to accept a task"))?
+                .map_err(|status| self.way.failure(&status))
         });
         let mut part = RemotePart {
             talk: talk.await?,
@@ -140,10 +142,12 @@ impl RemoteMeasurer {
             deadline: None,
         };
         let ready = part.talk.next_report().await?;
-        let report::Report::Ready(ready) = ready else { return Err(odd("its links are not open")) };
+        let report::Report::Ready(ready) = ready else {
+            return Err(odd("it sent an unexpected message instead of opening its links"));
+        };
         let opened = u16::try_from(ready.links).unwrap_or(u16::MAX);
         if opened > task.sockets {
-            return Err(odd("it reports more links than requested"));
+            return Err(odd("it reported more links than requested"));
         }
         part.opened = opened;
         part.way = part.talk.measure_the_way().await?;
@@ -228,7 +232,7 @@ impl RemotePart {
                 let second =
                     SecondReport::try_from(second).map_err(|error| odd(&error.to_string()))?;
                 if usize::from(second.second) >= self.seconds || second.sockets_alive > self.asked {
-                    return Err(odd("a second of it cannot be"));
+                    return Err(odd("it reported an impossible second"));
                 }
                 Ok(RemoteEvent::Second(second))
             }
@@ -237,7 +241,7 @@ impl RemotePart {
                     WorkerTotals::try_from(done).map_err(|error| odd(&error.to_string()))?;
                 Ok(RemoteEvent::Done(Box::new(totals)))
             }
-            _ => Err(odd("it reports something other than seconds")),
+            _ => Err(odd("it sent an unexpected message during the measurement")),
         }
     }
 }
@@ -287,9 +291,9 @@ impl Talk {
         let (asked, nonce) = (Instant::now(), rand::random());
         self.instruct(instruction::Instruction::Ping(Ping { nonce }))?;
         let answer = timeout(ANSWER_TIMEOUT, self.next_report()).await;
-        match answer.map_err(|_| late("to answer"))?? {
+        match answer.map_err(|_| late("to answer a ping"))?? {
             report::Report::Pong(pong) if pong.nonce == nonce => Ok(asked.elapsed() / 2),
-            _ => Err(odd("it answers what was not asked")),
+            _ => Err(odd("it sent an unexpected answer to a ping")),
         }
     }
 
@@ -300,8 +304,10 @@ impl Talk {
                 Err(failure.into())
             }
             Ok(Some(Report { report: Some(report) })) => Ok(report),
-            Ok(Some(_)) => Err(odd("it reports something unknown; has it another version?")),
-            Ok(None) => Err(odd("it ended before the measurement did")),
+            Ok(Some(_)) => {
+                Err(odd("it sent an unknown message: check that it has this version of FlashFlow"))
+            }
+            Ok(None) => Err(odd("it ended its stream early")),
             Err(status) => Err(self.way.failure(&status)),
         }
     }

@@ -78,7 +78,8 @@ async fn carry_out(
     tell(reports, report::Report::Bound(bound(&exchange))).await?;
     let waiting = wait_for_begin(&part, instructions, reports);
     let order = timeout(START_TIMEOUT, waiting).await;
-    let order = order.map_err(|_| Stop::Coordinator("the beginning did not come in time"))??;
+    let order = order
+        .map_err(|_| Stop::Coordinator("the coordinator did not start the exchange in time"))??;
     for peer in &order.peers {
         limits.check_target(peer.addr.ip()).map_err(failed)?;
     }
@@ -91,7 +92,7 @@ async fn carry_out(
         }
         next = next_instruction(instructions) => {
             next?;
-            Err(Stop::Coordinator("an instruction came while others were being exchanged with"))
+            Err(Stop::Coordinator("an instruction arrived during the exchange"))
         }
     }
 }
@@ -120,11 +121,15 @@ async fn wait_for_begin(
             }
             instruction::Instruction::Begin(begin) => {
                 if Duration::from_millis(begin.in_millis.into()) > MAX_START_LEAD {
-                    return Err(Stop::Coordinator("the beginning lies too far ahead"));
+                    return Err(Stop::Coordinator("the start of the exchange is too far ahead"));
                 }
                 return begin.order(part).map_err(failed);
             }
-            _ => return Err(Stop::Coordinator("a stream is for one exchange")),
+            _ => {
+                return Err(Stop::Coordinator(
+                    "an unexpected instruction: a stream carries one exchange",
+                ));
+            }
         }
     }
 }
@@ -142,7 +147,7 @@ async fn report_all(running: &mut RunningExchange, reports: &mut Reports) -> Res
                 return tell(reports, report::Report::Exchanged(totals)).await;
             }
             Some(ExchangeEvent::Failed(error)) => return Err(failed(error)),
-            None => return Err(stopped_here("the exchange broke off")),
+            None => return Err(stopped_here("the exchange ended early")),
         }
     }
 }

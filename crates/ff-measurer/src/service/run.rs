@@ -35,7 +35,7 @@ pub(super) type Reports = mpsc::Sender<Result<Report, Status>>;
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Stop {
     /// The coordinator's stream has ended, or is not read.
-    #[error("the coordinator is gone")]
+    #[error("the coordinator disconnected")]
     Gone,
     /// The coordinator broke the protocol or missed a deadline.
     #[error("{0}")]
@@ -104,7 +104,7 @@ async fn carry_out(
         // No instruction is valid before the links are open.
         next = next_instruction(instructions) => {
             next?;
-            return Err(Stop::Coordinator("an instruction came before the links were open"));
+            return Err(Stop::Coordinator("an instruction arrived before the links were open"));
         }
     };
     let measurer = prepared.map_err(|_| Stop::Coordinator("the links took too long to open"))??;
@@ -112,7 +112,9 @@ async fn carry_out(
     tell(reports, report::Report::Ready(Ready { links: measurer.get().opened().into() })).await?;
     let waiting = wait_for_start(instructions, reports);
     let lead = timeout(START_TIMEOUT, waiting).await;
-    let lead = lead.map_err(|_| Stop::Coordinator("the start did not come in time"))??;
+    let lead = lead.map_err(|_| {
+        Stop::Coordinator("the coordinator did not start the measurement in time")
+    })??;
     measurer.get().start(Instant::now() + lead);
     let send = send(measurer.get(), reports);
     tokio::select! {

@@ -204,7 +204,8 @@ impl Service {
         })?;
         let mut instructions = request.into_inner();
         let first = timeout(HANDSHAKE_TIMEOUT, instructions.message()).await;
-        let first = first.map_err(|_| Status::deadline_exceeded("nothing was asked for"))??;
+        let first =
+            first.map_err(|_| Status::deadline_exceeded("no instruction arrived in time"))??;
         let first = first.and_then(|message| message.instruction);
         let first = first.ok_or_else(|| Status::invalid_argument("an unknown instruction"))?;
         Ok(Asked { peer, name, first, instructions })
@@ -227,7 +228,7 @@ impl Service {
         let mut connections = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
         let connections = connections.entry(peer.id).or_default();
         if peer.connection < connections.working {
-            return Err(Status::failed_precondition("this coordinator has connected anew"));
+            return Err(Status::failed_precondition("this coordinator has reconnected"));
         }
         if peer.connection > connections.working {
             connections.working = peer.connection;
@@ -249,7 +250,7 @@ impl Service {
         let mut ending = self.ending.subscribe();
         tokio::select! {
             _ = ended.changed() => {
-                "its coordinator has connected anew, or may not give work any more"
+                "its coordinator has reconnected, or was removed from the config"
             }
             _ = ending.wait_for(|ending| *ending) => "it is being shut down",
         }
@@ -328,7 +329,10 @@ impl Measurer for Service {
         })?;
         tracing::info!(coordinator = name, target = %task.target.addr, "measuring");
         let (reports, stream) = mpsc::channel(REPORTS);
-        let myself = self.myself.upgrade().ok_or_else(|| Status::unavailable("it is ending"))?;
+        let myself = self
+            .myself
+            .upgrade()
+            .ok_or_else(|| Status::unavailable("the measurer is shutting down"))?;
         let stopped = myself.stopped(ended);
         let order = self.host.order(&task);
         tokio::spawn(async move {
@@ -361,7 +365,10 @@ impl Measurer for Service {
             .map_err(|e| Status::failed_precondition(format!("{:#}", anyhow::Error::from(e))))?;
         tracing::info!(coordinator = name, rate = %part.rate, "exchanging with other measurers");
         let (reports, stream) = mpsc::channel(REPORTS);
-        let myself = self.myself.upgrade().ok_or_else(|| Status::unavailable("it is ending"))?;
+        let myself = self
+            .myself
+            .upgrade()
+            .ok_or_else(|| Status::unavailable("the measurer is shutting down"))?;
         let stopped = myself.stopped(self.gone(&peer));
         tokio::spawn(exchange::run(listening, instructions, reports, stopped));
         Ok(Response::new(stream))
@@ -427,7 +434,7 @@ async fn accept(
                     let own = measurer_id(&service.host.key);
                     service.refuse(from, &words::for_measurer(&error, &own));
                 }
-                Err(_) => service.refuse(from, "it took too long to say who it is"),
+                Err(_) => service.refuse(from, "it did not prove its identity in time"),
             }
         });
         handshakes.add(from.ip(), shaking.abort_handle());

@@ -128,15 +128,15 @@ impl TransitOrder {
         let Self { links, circuits, ref sinks, ref target, .. } = *self;
         if links == 0 || sinks.is_empty() || circuits < links.into() {
             return Err(format!(
-                "{links} links, {circuits} circuits and {} sinks: it takes a link, a circuit for each \
-                 link, and a sink",
+                "{links} links, {circuits} circuits and {} sinks: use at least one link, one circuit \
+                 per link, and one sink",
                 sinks.len()
             ));
         }
         if self.quiet_one_in.is_some() && self.busy_circuits < links.into() {
             return Err(format!(
-                "{} busy circuits over {links} links: where others have a cell now and then, each link \
-                 needs a busy one",
+                "{} busy circuits over {links} links: if other circuits carry cells too, each link needs \
+                 a busy one",
                 self.busy_circuits
             ));
         }
@@ -149,14 +149,14 @@ impl TransitOrder {
         }
         if !self.has_consent {
             return Err(format!(
-                "{} is a public address: ask the relay's operator, then say so with \
+                "{} is a public address: ask the relay's operator, then confirm the consent with \
                  --i-have-the-operators-consent",
                 target.addr
             ));
         }
         if let Some(sink) = sinks.iter().find(|sink| is_private(sink.ip())) {
             return Err(format!(
-                "the sink {sink} has a private address, where a relay with a public one cannot connect to"
+                "the sink {sink} has a private address, to which a relay with a public one cannot connect"
             ));
         }
         if links > MAX_PUBLIC_LINKS {
@@ -178,7 +178,7 @@ impl TransitOrder {
         };
         params.validate().map_err(|error| error.to_string())?;
         if self.circuits_per_sec == Some(0) || self.quiet_one_in == Some(0) {
-            return Err("no circuit in a second, or one cell in none, is never".to_owned());
+            return Err("circuits_per_sec and quiet_one_in must be at least 1".to_owned());
         }
         Ok(())
     }

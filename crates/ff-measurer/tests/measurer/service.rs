@@ -154,7 +154,7 @@ async fn what_the_operator_does_not_allow_is_refused_with_the_reason() {
     let limits = AdmissionLimits { rate: Some(BytesPerSec::from_mbit(7)), ..private() };
     lab.service.set(settings(&lab.coordinator, limits));
     let message = refused(&lab.client(), &task(addr)).await;
-    assert!(message.contains("more than is left"), "{message}");
+    assert!(message.contains("more than this measurer has left"), "{message}");
     let message = refused(&lab.client(), &Task { rate: None, ..task(addr) }).await;
     assert!(message.contains("needs a rate"), "{message}");
     let odd = Task { check_probability: 0.0, ..task(addr) };
@@ -190,7 +190,7 @@ async fn a_coordinator_that_connects_anew_ends_what_it_had_begun() {
     until_closed(link).await;
     again.abort();
     let failure = preparing.await.expect("it ends").expect_err("it is over");
-    assert!(failure.message.contains("connected anew"), "{failure}");
+    assert!(failure.message.contains("has reconnected"), "{failure}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

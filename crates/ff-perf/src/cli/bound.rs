@@ -35,7 +35,7 @@ pub struct BoundArgs {
     /// List the relays, families and classes that cost users most, for paths of this length.
     #[arg(long, value_name = "LENGTH", default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..=8))]
     pub losses_at: u8,
-    /// Number of each that are listed.
+    /// Number of relays, families and classes to list.
     #[arg(long, value_name = "NUMBER", default_value_t = 10)]
     pub worst: usize,
     /// Number of random paths for selections without a formula.
@@ -57,7 +57,7 @@ pub struct BoundArgs {
 /// Rules for drawing relays.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
 pub enum Select {
-    /// Each relay with the same probability, none twice (Lemma 1): exact.
+    /// Each relay with equal probability, none twice (Lemma 1): exact.
     Uniform,
     /// By weight: exact if a relay may appear twice, otherwise estimated from drawn paths.
     Weighted,

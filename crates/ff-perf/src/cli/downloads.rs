@@ -101,7 +101,7 @@ pub struct Fetching {
     /// it, paths are drawn at random.
     #[arg(long, value_name = "FILE")]
     pub path_file: Option<PathBuf>,
-    /// By which rules paths are drawn.
+    /// Rules for drawing paths.
     #[command(flatten)]
     pub rules: RulesArgs,
     /// Random seed of the paths.

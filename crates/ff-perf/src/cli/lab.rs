@@ -14,72 +14,73 @@ pub enum LabCommand {
     ///
     /// Starts a private network on this machine, with relays limited to between 76.8 kB/s (tor's
     /// minimum) and 4 MB/s, and an exit without a limit. Measures each relay alone, three times,
-    /// and uses the median. Then paths of one to six of these relays and the exit carry downloads
-    /// of the paper's 458,752 bytes and downloads of some seconds; no two at a time share a limited
-    /// relay. For each length, the mean over random paths, uniform or weighted by capacity, is
-    /// compared with B of the measured capacities. Paths are drawn by the relay that is their
-    /// slowest, and their results are weighted by the exact probability of that.
+    /// and uses the median. Then downloads of the paper's 458,752 bytes and downloads of --secs
+    /// seconds go through paths of one to six of these relays and the exit; no two concurrent
+    /// downloads share a limited relay. For each path length, the mean over random paths, uniform
+    /// or weighted by capacity, is compared with B of the measured capacities. Paths are sampled by
+    /// their slowest relay, and each result is weighted by the exact probability that this relay is
+    /// the slowest.
     ///
-    /// Exit status: 0 if the means of the long downloads are within 10 % of B for every length,
-    /// fall with the length, and fall most from one relay to two, and if the slow relay decides; 1
-    /// if not.
+    /// Exit status: 0 if, for every path length, the mean of the long downloads is within 10 % of
+    /// B, means fall with length and most from one relay to two, and a path is as fast as its
+    /// slowest relay; 1 otherwise.
     Bound(LabBoundArgs),
     /// Reproduce NavigaTor's rankings, with significance (2016, sections 6 and 7).
     ///
-    /// Starts a private network on this machine. Each relay is a host of its own, as far from the
-    /// others as regions of the Earth are, and limited to 300 kB/s to 8 MB/s; some are short of
-    /// CPU, and there are downloads in the background. Circuits are measured from another host
-    /// (`circuits run`) and analysed (`circuits analyze`). The output compares the paper's numbers
-    /// with ours, and has a verdict on each ranking: which measure correlates with time to first
-    /// byte, which selection is faster, how many circuits it accepts. Needs root.
+    /// Starts a private network on this machine. Each relay has a host of its own, with delays as
+    /// between regions of the Earth, and a limit of 300 kB/s to 8 MB/s; some have little CPU time,
+    /// and background downloads run. Circuits are measured from another host (`circuits run`) and
+    /// analysed (`circuits analyze`). The output compares our numbers with the paper's, and has a
+    /// verdict on each ranking: which measure correlates with time to first byte, which selection
+    /// is faster, how many circuits it accepts. Needs root.
     ///
     /// To measure twenty thousand circuits in minutes, relays are in several circuits at once; only
     /// a download has its relays to itself (`circuits run --share-builds --share-probes`).
-    /// Throughput is that of 256 KiB: as many downloads of NavigaTor's 5 MiB would take hours, and
-    /// with a few of them chance alone would decide which selection is faster.
+    /// Throughput is measured with downloads of 256 KiB: NavigaTor's 5 MiB would take hours for as
+    /// many circuits, and fewer circuits could not tell which selection is faster.
     ///
     /// A verdict is "holds", "DOES NOT HOLD" or "undecided". A ranking of selections is undecided
     /// if the difference between two neighbours may be chance: its 99 % interval, from circuits
     /// resampled 1,000 times, contains 0, or one of the two has fewer than 100 values. It does not
-    /// hold if an interval lies on the wrong side of 0. To decide more, measure more circuits: one
+    /// hold if an interval lies on the wrong side of 0. More circuits decide more rankings: one
     /// circuit in 16 has a throughput (more in larger networks), and NavigaTor had 700,000.
     ///
-    /// Exit status: 0 if nothing is contradicted, though something may be undecided; 1 if something
-    /// does not hold, or on failure; 75 if the emulator was too late (p99 above 1 ms and above 2 %
-    /// of the shortest delay): the run is invalid; repeat it.
+    /// Exit status: 0 if every ranking holds or is undecided; 1 if one does not hold, or on
+    /// failure; 75 if the emulator was too late (p99 above 1 ms and above 2 % of the shortest
+    /// delay): the run is invalid; repeat it.
     Navigator(LabNavigatorArgs),
     /// Measure downloads over emulated mobile links (the OnionPerf paper of 2019, figures 6 and 7).
     ///
     /// Starts a private network on this machine with three authorities and five exits, as in the
     /// paper's figure 5, each on a host of its own, a download source, and a client host for each
-    /// profile. All clients download at the same time, each one download after the other, with
-    /// `downloads run`. The output compares medians with the time that the payload alone takes at
-    /// the profile's rate, and shows where the time went. Needs root.
+    /// profile. All clients run `downloads run` at the same time, each with one download after the
+    /// other. The output compares medians with the transfer time of the payload alone at the
+    /// profile's rate, and shows how much time each part of a download took. Needs root.
     ///
     /// Exit status: 0 if medians are in the paper's order (baseline, LTE, 3G, EDGE) and those of
-    /// EDGE and 3G are 1.00 to 1.12 times what payload, cells, TLS and TCP take at the profile's
-    /// rate; 1 if not, or on failure; 75 if the emulator was too late: the run is invalid; repeat
-    /// it.
+    /// EDGE and 3G are 1.00 to 1.12 times the transfer time of the payload with the overhead of
+    /// cells, TLS and TCP; 1 if not, or on failure; 75 if the emulator was too late: the run is
+    /// invalid; repeat it.
     Mobile(LabMobileArgs),
     /// Limit clients' links with real tors (Tortoise, figures 3 and 5 to 10), and try to evade the
     /// limit.
     ///
     /// Starts private networks on this machine: three authorities, 15 relays and up to 900 clients,
-    /// all of them tors, with the paper's web and bulk users. Clients that run a relay are one tor.
-    /// Each experiment is run with a stock tor whose token buckets are refilled every 100 ms, with
-    /// one that refills them once a second, as tor 0.2.1 did, and with FlashFlow's limit; those two
-    /// stock tors run the experiments without a limit and with 100 KB/s only. The relays' capacity
-    /// is fitted so that the mean client has 41 KB/s without a limit. The output compares each
-    /// experiment with `ff-sim tortoise`, and each of the paper's claims with both.
+    /// each a process of tor, with the paper's web and bulk users. A client that runs a relay is a
+    /// single process. Each experiment is run with FlashFlow's limit, with a stock tor that refills
+    /// its token buckets every 100 ms, and with one that refills them once a second, as tor 0.2.1
+    /// did; the stock tors run only the experiments without a limit and with 100 KB/s. The relays'
+    /// capacity is fitted so that the mean client has 41 KB/s without a limit. The output compares
+    /// each experiment with `ff-sim tortoise`, and each of the paper's claims with both.
     ///
-    /// `--part cheats` measures how many times the limit a client gets that evades it: several
-    /// guards, conflux, a relay of its own, copied keys, an onion service, a bridge; and what a
-    /// scanner measures that enters as a client. Needs root.
+    /// `--part cheats` measures how many times the limit a client gets with several guards,
+    /// conflux, a relay of its own, copied keys, an onion service or a bridge; and the result of a
+    /// bandwidth scanner that enters the network as a client. Needs root.
     ///
-    /// Exit status: 0 if means with FlashFlow's limit are within 15 % of the simulation's, each as
-    /// a part of the mean without a limit (not judged below --scale 0.3), and all cheats get what
-    /// is expected; 1 if not, or on failure; 75 if the machine was too busy: the run is invalid;
-    /// repeat it.
+    /// Exit status: 0 if means with FlashFlow's limit, divided by the mean without a limit, are
+    /// within 15 % of the simulation's (not checked below --scale 0.3), and all attempts to evade
+    /// the limit have the expected result; 1 if not, or on failure; 75 if the machine was too busy:
+    /// the run is invalid; repeat it.
     Tortoise(LabTortoiseArgs),
 }
 
@@ -97,16 +98,16 @@ pub enum TortoisePart {
 /// `ff-perf lab tortoise`.
 #[derive(Debug, Args)]
 pub struct LabTortoiseArgs {
-    /// The tor with FlashFlow's limit, as `build-tor` makes it.
+    /// The tor program with FlashFlow's limit, built by crates/ff-relay-ext/tor/build-tor.
     #[arg(long, value_name = "PROGRAM")]
     pub tor: PathBuf,
-    /// The tor without it; default: the system's.
+    /// The tor program without the limit; default: the system's.
     #[arg(long, value_name = "PROGRAM")]
     pub stock: Option<PathBuf>,
     /// Part to run.
     #[arg(long, value_enum, default_value_t = TortoisePart::Figures)]
     pub part: TortoisePart,
-    /// Figures of the paper to run the experiments of.
+    /// Figures of the paper to reproduce.
     #[arg(
         long = "figure",
         value_name = "NUMBER,...",
@@ -114,21 +115,21 @@ pub struct LabTortoiseArgs {
         default_value = "all"
     )]
     pub figures: Vec<TortoiseFigure>,
-    /// Size of the network, as a part of the paper's 900 clients.
+    /// Size of the network, as a fraction of the paper's 900 clients (0.01 to 2).
     #[arg(long, value_name = "PART", default_value_t = 1.0, value_parser = scale)]
     pub scale: f64,
-    /// Seconds of each experiment that are measured.
+    /// Measured time of each experiment, in seconds (5 to 3600).
     #[arg(long, value_name = "SECONDS", default_value_t = 120, value_parser = clap::value_parser!(u32).range(5..=3600))]
     pub secs: u32,
-    /// Seconds of each experiment before the measured ones.
+    /// Warm-up of each experiment before the measured time, in seconds (0 to 3600).
     #[arg(long, value_name = "SECONDS", default_value_t = 20, value_parser = clap::value_parser!(u32).range(0..=3600))]
     pub warm_up: u32,
-    /// Total rate of the 15 relays, in bytes a second; default: fitted, and 40 MB/s times --scale
-    /// with --short.
+    /// Total capacity of the 15 relays, in bytes per second; default: fitted; with --short, 40 MB/s
+    /// times --scale.
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u64).range(1_000_000..=10_000_000_000))]
     pub capacity: Option<u64>,
-    /// A tenth of the network at most, no limit and 100 KB/s only, no client relays, 25 seconds
-    /// each, no fitting: four minutes.
+    /// Make a short run of four minutes: at most a tenth of the network, only the experiments
+    /// without a limit and with 100 KB/s, no client relays, 25 seconds each, no fitting.
     #[arg(long)]
     pub short: bool,
     /// Random seed of relays, clients and their users.
@@ -165,18 +166,18 @@ impl LabTortoiseArgs {
     }
 }
 
-/// Parses the share of the paper's network; at least a dozen clients.
+/// Parses the fraction of the paper's network; at least a dozen clients.
 fn scale(text: &str) -> Result<f64, String> {
     let value = text.parse().ok().filter(|value| (0.01..=2.0).contains(value));
     value.ok_or_else(|| {
-        "it must be a number from 0.01 to 2: a part of the paper's network".to_owned()
+        "it must be a number from 0.01 to 2: a fraction of the paper's network".to_owned()
     })
 }
 
 /// `ff-perf lab mobile`.
 #[derive(Debug, Args)]
 pub struct LabMobileArgs {
-    /// The links of clients: profiles of `ff-lab link profiles`, or files of that form.
+    /// Profiles of the clients' links: names that `ff-lab link profiles` lists, or TOML files.
     #[arg(
         long,
         value_name = "PROFILE,…",
@@ -193,8 +194,8 @@ pub struct LabMobileArgs {
     /// The client that builds the circuits.
     #[arg(long, value_enum, default_value_t = super::measure::ClientKind::Arti)]
     pub client: super::measure::ClientKind,
-    /// Two downloads of 1 MiB each, whatever --downloads and --size are: two minutes instead of
-    /// half an hour.
+    /// Make two downloads of 1 MiB per client instead of --downloads and --size: two minutes
+    /// instead of half an hour.
     #[arg(long)]
     pub short: bool,
     /// The tor program of the relays; default: the system's.
@@ -203,7 +204,7 @@ pub struct LabMobileArgs {
     /// Random seed of the paths.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
-    /// Write lines, in one folder per profile, and summary.json into this folder.
+    /// Write a line for each download, in a folder per profile, and summary.json into this folder.
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
     /// Print a JSON object instead of a table.
@@ -229,27 +230,26 @@ pub struct LabBoundArgs {
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u8).range(8..=16))]
     pub relays: u8,
     /// The tor program of the relays; default: the system's. Debian's does not fill its token
-    /// buckets completely; the one that `build-tor` makes does.
+    /// buckets completely; one built by crates/ff-relay-ext/tor/build-tor does.
     #[arg(long, value_name = "PROGRAM")]
     pub tor: Option<PathBuf>,
-    /// Number of limited relays in the longest paths, which also have an exit: tor builds circuits
-    /// of eight hops at most.
+    /// Largest number of limited relays on a path, which also has an exit: tor builds circuits of
+    /// at most eight hops.
     #[arg(long, value_name = "NUMBER", default_value_t = 6, value_parser = clap::value_parser!(u8).range(2..=6))]
     pub lengths: u8,
-    /// Paths for each length and slowest relay; a single one counts by the median of three
-    /// downloads.
+    /// Number of paths for each length and slowest relay. With 1, the path's result is the median
+    /// of three downloads.
     #[arg(long, value_name = "NUMBER", default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..))]
     pub paths: u8,
-    /// Length of a long download in seconds, once its rate has settled.
+    /// Measured time of a long download, in seconds, after its rate has settled.
     #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u8).range(1..=120))]
     pub secs: u8,
     /// Number of downloads through each of figure 6's two paths. The paper made 200; here the slow
-    /// relay's limit is set, and with a tenth of these the intervals are a few percent wide and far
-    /// apart.
+    /// relay's limit is fixed, so with 20 the intervals are a few percent wide and far apart.
     #[arg(long, value_name = "NUMBER", default_value_t = 20, value_parser = clap::value_parser!(u16).range(4..=1000))]
     pub slow_downloads: u16,
-    /// One path each, by the median of three downloads of 4 seconds, and four downloads for figure
-    /// 6: ten minutes instead of sixteen.
+    /// Make a short run of ten minutes instead of sixteen: one path each, with the median of three
+    /// downloads of 4 seconds, and four downloads for figure 6.
     #[arg(long)]
     pub short: bool,
     /// Random seed of the paths.
@@ -269,16 +269,16 @@ pub struct LabNavigatorArgs {
     /// Number of relays; a third are exits.
     #[arg(long, default_value_t = 24, value_parser = clap::value_parser!(u8).range(9..=100))]
     pub relays: u8,
-    /// Number of circuits. With 24 relays, one in 16 downloads something, in larger networks more;
-    /// a relay is in one download at a time.
+    /// Number of circuits. With 24 relays, one circuit in 16 has a download, in larger networks
+    /// more, because a relay carries one download at a time.
     #[arg(long, value_name = "NUMBER", default_value_t = 20_000, value_parser = clap::value_parser!(u64).range(100..=10_000_000))]
     pub circuits: u64,
-    /// 1,000 circuits, whatever --circuits says: about a minute instead of ten.
+    /// Build 1,000 circuits instead of --circuits: about a minute instead of ten.
     #[arg(long)]
     pub short: bool,
-    /// Ask for a first byte once a second on each circuit, for this many seconds, and download
-    /// nothing. tor's circuits live for 600: this gives NavigaTor's table 5, and takes ten minutes
-    /// for each 160 circuits.
+    /// Measure time to first byte once a second on each circuit, for this many seconds, and
+    /// download nothing. 600, the lifetime of tor's circuits, reproduces NavigaTor's table 5 and
+    /// takes ten minutes for each 160 circuits.
     #[arg(long, value_name = "SECONDS", conflicts_with = "short", value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub ttfb_for: Option<u64>,
     /// The tor program of the relays; default: the system's.

@@ -49,16 +49,16 @@ pub struct Recording {
 /// Options on network, paths and measurements.
 #[derive(Args, Clone, Debug)]
 pub struct Measuring {
-    /// The network: the data directory of a tor that is in it (chutney's and ff-lab's directories
-    /// with several such are accepted too), or the file of a consensus of the microdesc flavour
-    /// with the microdescriptors in the same directory, as tor keeps them. `public` is the
-    /// directory of this system's tor; it needs --public, too.
+    /// The network: the data directory of one of its tors, the directory of a network of ff-lab or
+    /// chutney, or a consensus of the microdesc flavour with its microdescriptors in the same
+    /// directory, as tor keeps them. `public` is the data directory of this system's tor; it also
+    /// needs --public.
     #[arg(long, value_name = "DIR|FILE|public")]
     pub network: PathBuf,
     /// Allow a network with relays on the Internet. Read ETHICS.md first.
     #[arg(long)]
     pub public: bool,
-    /// Number of circuits at once, at most. A relay is in one at a time, so a small network has
+    /// Largest number of concurrent circuits. A relay is in one at a time, so a small network has
     /// fewer.
     #[arg(long, value_name = "NUMBER", default_value_t = 10,
           value_parser = clap::value_parser!(u64).range(1..=10_000))]
@@ -79,7 +79,7 @@ pub struct Measuring {
     /// `ff-perf paths`.
     #[arg(long, value_name = "FILE")]
     pub path_file: Option<PathBuf>,
-    /// By which rules paths are drawn.
+    /// Rules for drawing paths.
     #[command(flatten)]
     pub rules: RulesArgs,
     /// Random seed of the paths.
@@ -105,8 +105,8 @@ pub struct Measuring {
     #[arg(long, value_name = "NUMBER", default_value_t = 0,
           value_parser = clap::value_parser!(u32).range(0..=1000))]
     pub ttfb: u32,
-    /// Ask for a first byte repeatedly on each circuit, for this many seconds; tor's circuits live
-    /// for 600, as in NavigaTor. `circuits analyze` makes table 5 from it.
+    /// Measure time to first byte repeatedly on each circuit, for this many seconds, such as 600,
+    /// the lifetime of tor's circuits, for NavigaTor's table 5 in `circuits analyze`.
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub ttfb_for: Option<u64>,
     /// Seconds between two of these requests, answered or not; at most 10,000 requests in all.
@@ -119,24 +119,24 @@ pub struct Measuring {
     #[arg(long, value_name = "SHARE", default_value_t = 1.0, value_parser = share)]
     pub download_share: f64,
     /// The target of streams: http://HOST:PORT/PATH, or bytes://HOST:PORT for a source of ff-lab.
-    /// Without it, a private network gets such a source on loopback. With HTTP, only answers with a
-    /// status of 200 to 299 count as downloads; redirections are not followed.
+    /// Default in a private network: such a source on loopback, started by this command. With HTTP,
+    /// only answers with a status of 200 to 299 count as downloads; redirections are not followed.
     #[arg(long, value_name = "URL")]
     pub target: Option<StreamTarget>,
     /// Begin at most this many circuits a second at the same first relay. tor's relays mark clients
     /// with more than 3.
     #[arg(long, value_name = "PER-SECOND", default_value_t = PER_GUARD, value_parser = rate)]
     pub per_guard: f64,
-    /// How long a circuit may take to be built, in seconds. Arti gives up a link after two tries of
-    /// 5 s each, whatever this says.
+    /// Time limit for building a circuit, in seconds. Arti always gives up a link after two tries
+    /// of 5 s each.
     #[arg(long, value_name = "SECONDS", default_value_t = 60,
           value_parser = clap::value_parser!(u64).range(1..=600))]
     pub build_time: u64,
-    /// How long a round trip or a first byte may take, in seconds.
+    /// Time limit of a round trip or a first byte, in seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = 15,
           value_parser = clap::value_parser!(u64).range(1..=600))]
     pub trip_time: u64,
-    /// How long a download may take, in seconds.
+    /// Time limit of a download, in seconds.
     #[arg(skip = DOWNLOAD_SECS)]
     pub download_time: u64,
     /// Whether the client chooses paths itself.

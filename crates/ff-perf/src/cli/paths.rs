@@ -45,7 +45,7 @@ pub struct PathsArgs {
 /// Options on rules for drawing paths.
 #[derive(Args, Clone, Debug)]
 pub struct RulesArgs {
-    /// By which rules relays are drawn.
+    /// Rules for drawing relays.
     #[arg(long, value_enum, default_value_t = SelectPaths::Tor)]
     pub select: SelectPaths,
     /// Number of relays of a path, from 1 to 8: 3, or a mix with shares, such as 3=0.8,4=0.2.
@@ -113,9 +113,9 @@ pub struct Mix {
 /// Whether a path may have relays of one /16.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
 pub enum Subnets {
-    /// No two are in a path.
+    /// No path has two relays of the same /16.
     Apart,
-    /// They may be.
+    /// A path may have several relays of a /16.
     Any,
 }
 
@@ -124,12 +124,12 @@ pub enum Subnets {
 pub enum SelectPaths {
     /// As Tor's clients do today: by weight and position.
     Tor,
-    /// By weight alone, whatever the position.
+    /// By weight alone, regardless of position.
     Weighted,
-    /// As tor 0.1.1.26 did: by what relays say of themselves up to 1,500 kB/s, entries each with
-    /// the same chance; not asked for capacity or uptime.
+    /// As tor 0.1.1.26 did: by the bandwidth that relays claim, up to 1,500 kB/s; entries with
+    /// equal probability, without requirements on capacity or uptime.
     Old,
-    /// Each relay with the same chance, an exit last.
+    /// Each relay with equal probability, an exit last.
     Uniform,
 }
 

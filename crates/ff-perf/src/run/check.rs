@@ -51,10 +51,10 @@ pub(super) fn run(args: &CheckArgs) -> Result<ExitCode> {
         bail!("--at-once {}: on the Internet at most {PUBLIC_AT_ONCE} (ETHICS.md)", args.at_once);
     }
     if args.target.as_ref().is_some_and(StreamTarget::is_onion) {
-        bail!("check needs a --target that exits reach: an onion service has no exit");
+        bail!("check needs a --target that exits reach: no exit leads to an onion service");
     }
     if is_public && args.target.is_none() {
-        bail!("check needs a --target on the Internet, a server of your own");
+        bail!("check needs a --target on the Internet: the URL of a server of your own");
     }
     let told = Told::read(args, &network)?;
     let seed = args.seed.unwrap_or_else(rand::random);
@@ -86,11 +86,11 @@ fn gaps(mean_secs: Option<f64>, is_public: bool) -> Result<Gaps> {
     let least = if is_public { public } else { interval(PER_GUARD) };
     let least_mean_secs = least.as_secs_f64() * MEAN_OF_LEAST;
     if is_public && gap_secs < least_mean_secs {
-        bail!("--gap {gap_secs}: on the Internet at least {least_mean_secs} (ETHICS.md)");
+        bail!("--gap {gap_secs}: on the Internet at least {least_mean_secs} s (ETHICS.md)");
     }
     if gap_secs < least_mean_secs {
         say(&format!(
-            "--gap {gap_secs}: downloads begin at least {} s apart, so relays may predict when",
+            "--gap {gap_secs}: downloads start at least {} s apart, so relays may predict their starts",
             least.as_secs_f64()
         ));
     }

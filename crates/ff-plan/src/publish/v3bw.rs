@@ -226,7 +226,7 @@ pub struct MeasurementFacts {
 #[non_exhaustive]
 pub enum InvalidFile {
     /// No relay has a result; a file without relays is never written.
-    #[error("no relay has a result that may be published")]
+    #[error("no relay has a usable result")]
     NothingToPublish,
     /// A value that would break its line.
     #[error("{key} is {value:?}, but must be printable ASCII without spaces")]

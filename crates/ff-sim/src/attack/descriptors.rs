@@ -252,7 +252,7 @@ pub fn loops(network: &Network, seed: u64) -> Attack {
         axis: "step",
         points,
         note: format!(
-            "an attacker of {NAMED} that gives downloads all its capacity; load {LOAD}; ours is sbws's maximum"
+            "an attacker with {NAMED} that uses all its capacity for downloads; load {LOAD}; ours is sbws's maximum"
         ),
     }
 }

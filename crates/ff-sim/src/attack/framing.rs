@@ -60,7 +60,7 @@ pub fn framing() -> Attack {
     for framers in [3, 10, 30, 250] {
         let standing = judged(30, framers, 256);
         let words = if standing.is_aside { f64::NAN } else { float(standing.disputes) };
-        let curve = "words of framers in one network, 30 honest relays";
+        let curve = "disputes counted for framers in one network, 30 honest relays";
         points.push(Point::new(curve, framers.into(), words).beside(1.0));
     }
     Attack {

@@ -386,8 +386,8 @@ pub fn framing(network: &Network, seed: u64) -> Attack {
         basis: Basis::Model,
         axis: "share of relays that attack",
         points,
-        note: "20 % of relays are trusted, 2 % attack: they want a fifth of the honest relays marked, and are marked themselves; \
-               final values count, because a relay that changes too much in a step is out before it can frame others"
+        note: "20 % of relays are trusted, 2 % attack: they try to have a fifth of the honest relays marked, and are marked themselves; \
+               final values count, because a relay that changes too much in a step is excluded before it can frame others"
             .to_owned(),
     }
 }
@@ -412,7 +412,7 @@ pub fn sybils(network: &Network, seed: u64) -> Attack {
     };
     let points = ATTACKERS.map(|attackers| {
         let gain = median_of(network, seed, |crowd| gain(crowd, attackers));
-        Point::new("who deserves least", attackers, gain).trusting(0.2)
+        Point::new("least deserving relays", attackers, gain).trusting(0.2)
     });
     Attack {
         id: "E7",
@@ -426,6 +426,6 @@ pub fn sybils(network: &Network, seed: u64) -> Attack {
         basis: Basis::Model,
         axis: "share of relays that attack",
         points: points.to_vec(),
-        note: "the slowest relays hide, which carry almost nothing in a real network; each gets the share of one relay".to_owned(),
+        note: "the attackers are the slowest relays, which carry almost nothing in a real network; each gets the share of one relay".to_owned(),
     }
 }

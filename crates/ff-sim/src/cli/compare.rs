@@ -25,23 +25,23 @@ pub struct CompareArgs {
     /// Join files and a network of different months too.
     #[arg(long)]
     pub allow_mixed: bool,
-    /// The clients' demand, as a part of the total capacity, for the times of downloads. Predicted
-    /// times come from a model in which a relay serves all streams at once: use them for
-    /// comparison, not as forecasts.
+    /// The clients' demand, as a fraction of the total capacity, for predicted download times. They
+    /// come from a model in which a relay serves all streams at once: use them for comparison, not
+    /// as forecasts.
     #[arg(long, value_name = "PART", default_value_t = 0.5)]
     pub load: f64,
-    /// Also simulate downloads by both files' weights, as the command flow does, at that load.
+    /// Also simulate downloads with both files' weights at that load, as `ff-sim flow` does.
     #[arg(long)]
     pub flow: bool,
     /// A folder with tmodel-stream.json and tmodel-packet.json, the models of users' traffic;
     /// default: the models in this program.
     #[arg(long, value_name = "DIR", requires = "flow")]
     pub model: Option<PathBuf>,
-    /// Simulated minutes that are measured.
+    /// Measured time of each simulation, in simulated minutes.
     #[arg(long, value_name = "MINUTES", default_value_t = 10, requires = "flow",
           value_parser = clap::value_parser!(u32).range(1..=1440))]
     pub minutes: u32,
-    /// Simulated minutes before the measured ones.
+    /// Warm-up before the measured time, in simulated minutes.
     #[arg(long, value_name = "MINUTES", default_value_t = 10, requires = "flow",
           value_parser = clap::value_parser!(u32).range(0..=1440))]
     pub warm_up: u32,

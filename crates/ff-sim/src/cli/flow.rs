@@ -11,8 +11,8 @@ use crate::flow::trial::TICK_SECS;
 #[derive(Args, Clone, Debug)]
 pub struct FlowArgs {
     /// Networks: tables of an experiment's relays (name, position, address, country, capacity,
-    /// weight) or folders with such a relays.csv, or other files with capacities. DIR/01..07 are
-    /// the seven of these numbers. No network may be given twice.
+    /// weight) or folders with such a relays.csv, or other files with capacities. DIR/01..07 names
+    /// the seven networks DIR/01 to DIR/07. No network may be given twice.
     #[arg(long, value_name = "SRC,...", value_delimiter = ',', required = true)]
     pub network: Vec<PathBuf>,
     /// Further data on the networks.
@@ -36,7 +36,7 @@ pub struct FlowArgs {
     /// Join bandwidth files with networks of other months, too.
     #[arg(long)]
     pub allow_mixed: bool,
-    /// Users' demand, as parts of that of January 2019.
+    /// Users' demand, as fractions of that of January 2019.
     #[arg(long, value_name = "PART,...", value_delimiter = ',', default_value = "1.0")]
     pub load: Vec<f64>,
     /// Number of circuits that users open in ten minutes at load 1.0. Default: in proportion to the
@@ -65,15 +65,15 @@ pub struct FlowArgs {
     #[arg(long, value_name = "NUMBER", default_value_t = 1,
           value_parser = clap::value_parser!(u64).range(1..=1000))]
     pub seeds: u64,
-    /// Simulated minutes that are measured.
+    /// Measured time of each simulation, in simulated minutes.
     #[arg(long, value_name = "MINUTES", default_value_t = 40,
           value_parser = clap::value_parser!(u32).range(1..=1440))]
     pub minutes: u32,
-    /// Simulated minutes before the measured ones.
+    /// Warm-up before the measured time, in simulated minutes.
     #[arg(long, value_name = "MINUTES", default_value_t = 20,
           value_parser = clap::value_parser!(u32).range(0..=1440))]
     pub warm_up: u32,
-    /// Seconds of a tick: a fraction 1/n, such as 0.1, or 1, 2, 3, 4, 5, 6 or 10. A longer tick
+    /// Length of a tick in seconds: 1/n, such as 0.1, or 1, 2, 3, 4, 5, 6 or 10. A longer tick
     /// makes a simulation cheaper and coarser: times of downloads are multiples of it, and relays
     /// at their limit carry less (in a small network 0.96 with 0.1 s, 0.85 with 1 s).
     #[arg(long, value_name = "SECONDS", default_value_t = Tick(TICK_SECS))]
@@ -90,7 +90,7 @@ pub struct FlowArgs {
     #[arg(long, value_name = "NUMBER", default_value_t = 1,
           value_parser = clap::value_parser!(u32).range(1..=256))]
     pub jobs: u32,
-    /// Run only each N-th simulation, from the I-th on, of all networks, seeds, loads and weights.
+    /// Run only every N-th simulation of all networks, seeds, loads and weights, from the I-th on.
     #[arg(long, value_name = "I/N", default_value = "1/1")]
     pub shard: Shard,
     /// Fail if any input had to be left out.

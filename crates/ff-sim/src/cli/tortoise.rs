@@ -16,7 +16,7 @@ pub struct TortoiseArgs {
     /// client, pages of 2025, each limit with each burst, and no limit.
     #[arg(long, conflicts_with_all = ["figures", "burst"])]
     pub today: bool,
-    /// Limits of a client's link in today's network; 0.01 at least, as PerConnBWRate.
+    /// Limits of a client's link in today's network; at least 0.01, as for PerConnBWRate.
     #[arg(long, value_name = "MB/S,...", value_delimiter = ',', requires = "today",
           default_value = "0.1,0.25,0.5,1,2,4,8", value_parser = limit)]
     pub limits: Vec<u32>,
@@ -36,15 +36,15 @@ pub struct TortoiseArgs {
     /// paper does not state it; 1 is tor's behaviour if rate and burst are equal.
     #[arg(long, value_name = "SECONDS", default_value_t = 1.0, value_parser = burst)]
     pub burst: f64,
-    /// Size of the network, as a part of the paper's 900 clients; with --today of 144 relays, a
-    /// fiftieth of all.
+    /// Size of the network, as a fraction of the paper's 900 clients; with --today, of 144 relays,
+    /// a fiftieth of all.
     #[arg(long, value_name = "PART", default_value_t = 1.0, value_parser = scale)]
     pub scale: f64,
-    /// Simulated minutes that are measured.
+    /// Measured time of each simulation, in simulated minutes.
     #[arg(long, value_name = "MINUTES", default_value_t = 30,
           value_parser = clap::value_parser!(u32).range(1..=1440))]
     pub minutes: u32,
-    /// Simulated minutes before the measured ones.
+    /// Warm-up before the measured time, in simulated minutes.
     #[arg(long, value_name = "MINUTES", default_value_t = 10,
           value_parser = clap::value_parser!(u32).range(0..=1440))]
     pub warm_up: u32,
@@ -114,10 +114,10 @@ pub enum TortoiseFigure {
     /// A fifth more clients
     #[value(name = "8")]
     Eight,
-    /// As 5, where half of the relays limit
+    /// As 5, with limits at half of the relays
     #[value(name = "9")]
     Nine,
-    /// All clients, where half of the relays limit and where all do
+    /// All clients, with limits at half of the relays and at all
     #[value(name = "10")]
     Ten,
 }
@@ -221,7 +221,7 @@ fn burst(text: &str) -> Result<f64, String> {
 
 /// Parses the size of the network as a part of the paper's.
 fn scale(text: &str) -> Result<f64, String> {
-    within(text, 0.05, 10.0, "a part of the paper's network")
+    within(text, 0.05, 10.0, "a fraction of the paper's network")
 }
 
 /// Parses a number from `low` to `high`, both included.

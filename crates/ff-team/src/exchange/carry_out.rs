@@ -60,7 +60,9 @@ pub async fn exchange(partners: &[Partner], secs: u16) -> Vec<Found> {
         async move {
             let host = host?;
             if peers.is_empty() {
-                return Err("no other measurer listens by the same kind of address".to_owned());
+                return Err(
+                    "no other measurer has an address of the same family (IPv4 or IPv6)".to_owned()
+                );
             }
             let (peers, rate) = (peers.clone(), host.rate);
             let start_in = Duration::ZERO;

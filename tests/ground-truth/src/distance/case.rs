@@ -18,16 +18,16 @@ const QUEUE: Duration = Duration::from_millis(120);
 pub(crate) enum Lossy {
     /// On the way to the relay and back.
     Both,
-    /// On the way to the relay.
+    /// From the measurers to the relay.
     Out,
-    /// On the way back.
+    /// From the relay to the measurers.
     Back,
 }
 
 /// TCP's buffers at both ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Buffers {
-    /// As the kernel has them after a start: up to 6 MiB for what comes and 4 MiB for what goes.
+    /// The kernel's defaults: up to 6 MiB for receiving and 4 MiB for sending.
     Default,
     /// Up to 64 MiB for both, as in the paper's App. D.1.
     Tuned,

@@ -136,7 +136,7 @@ fn serve(
         };
         thread::spawn(move || {
             if let Err(error) = runtime.block_on(serve) {
-                eprintln!("ground-truth: a measurer ends: {error:#}");
+                eprintln!("ground-truth: a measurer failed: {error:#}");
             }
         });
         Ok(())
@@ -158,7 +158,7 @@ fn plan(case: &Case) -> Result<EmulationPlan> {
     let line = Case::line();
     let measurers = case.round_trips_ms.len();
     if measurers == 0 || measurers > 8 {
-        bail!("there are {measurers} measurers; 1 to 8 are possible");
+        bail!("{measurers} measurers: use 1 to 8");
     }
     let mut hosts = vec![host(RELAYS.0, &line, &line)];
     hosts.extend((1..=measurers).map(|number| host(number, &up, &down)));
@@ -193,9 +193,5 @@ fn prepare(case: &Case) -> io::Result<()> {
     }
     let mtu = case.mtu.to_string();
     let status = Command::new("ip").args(["link", "set", DEVICE, "mtu", &mtu]).status()?;
-    if status.success() {
-        Ok(())
-    } else {
-        Err(io::Error::other("ip cannot set the longest packet"))
-    }
+    if status.success() { Ok(()) } else { Err(io::Error::other("ip cannot set the MTU")) }
 }

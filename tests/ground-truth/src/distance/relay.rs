@@ -61,7 +61,7 @@ impl Relay {
             }
             if self.process.try_wait()?.is_some() || Instant::now() > late {
                 let log = fs::read_to_string(log).unwrap_or_default();
-                bail!("tor does not listen; the end of its log: {}", last_lines(&log));
+                bail!("tor does not accept connections; the end of its log: {}", last_lines(&log));
             }
             sleep(Duration::from_millis(20));
         }

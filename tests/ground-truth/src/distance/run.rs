@@ -120,7 +120,10 @@ impl Bench {
     /// When it is not there.
     pub(crate) fn new(tor: &Path) -> Result<Self> {
         let tor = tor.canonicalize().with_context(|| {
-            format!("there is no {}; crates/ff-relay-ext/tor/build-tor makes it", tor.display())
+            format!(
+                "there is no tor {}: build one with crates/ff-relay-ext/tor/build-tor",
+                tor.display()
+            )
         })?;
         Ok(Self { tor })
     }
@@ -135,7 +138,10 @@ impl Bench {
             if report.lateness.p99_us <= MAX_LATE_US {
                 return Ok(runs);
             }
-            eprintln!("    again: the emulator was {:.1} ms late", report.lateness.p99_us / 1e3);
+            eprintln!(
+                "    repeating: the emulator was {:.1} ms late",
+                report.lateness.p99_us / 1e3
+            );
         }
         bail!("the emulator was late {ATTEMPTS} times: is this machine busy?")
     }

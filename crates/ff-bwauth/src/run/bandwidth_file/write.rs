@@ -117,9 +117,12 @@ fn text(
     };
     let all = file.header().consensus_relays;
     line("relays", format!("{} of the consensus' {all}{votes}", file.relays().len()));
-    line("in vain", format!("{} relays were tried", file.unmeasured().len()));
-    line("total", format!("{} kB/s, before {previous_total} kB/s", total(prepared)));
-    line("moved", format!("{} relays by too much, {held} of them wait", prepared.moved.len()));
+    line("no result", format!("{} relays were tried", file.unmeasured().len()));
+    line("total", format!("{} kB/s, previously {previous_total} kB/s", total(prepared)));
+    line(
+        "moved",
+        format!("{} relays by more than the limit, {held} of them wait", prepared.moved.len()),
+    );
     for broken in &prepared.overridden {
         line("overridden", broken.to_string());
     }
@@ -128,7 +131,7 @@ fn text(
     }
     match written {
         Some(published) => line("file", published.path.display().to_string()),
-        None => line("file", "none is written".to_owned()),
+        None => line("file", "none written".to_owned()),
     }
     text
 }

@@ -125,7 +125,7 @@ fn consensus(config: &Config, status: Option<&Status>) -> Finding {
         Err(error) => Finding::warn(
             ABOUT,
             error,
-            "the coordinator fetches it when it runs; with files, keep them up to date",
+            "start the coordinator, which fetches it; with network.consensus, keep the files up to date",
         ),
         Ok(valid_after) => aged(now.saturating_sub(valid_after), known.is_some()),
     }
@@ -151,8 +151,8 @@ fn aged(age_secs: u64, is_running: bool) -> Finding {
 /// Checks the measurers of the team.
 async fn measurers(config: &Config) -> Vec<Finding> {
     let Ok(key) = key::load(&config.key) else {
-        let found = "cannot be asked without the coordinator's key";
-        return vec![Finding::bad("measurers", found, "see the line about the key")];
+        let found = "not checked: the coordinator's key cannot be read";
+        return vec![Finding::bad("measurers", found, "fix the problem with the key first")];
     };
     let ask = |table: &MeasurerTable| {
         let remote = RemoteMeasurer::new(&table.name, &table.address, table.identity, &key);

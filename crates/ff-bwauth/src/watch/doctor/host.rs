@@ -68,7 +68,7 @@ fn clock(clock: Clock) -> Finding {
                           coordinators must begin them together";
     match clock {
         Clock::Kept(micros) if micros <= 500_000 => {
-            Finding::ok(ABOUT, format!("it is synchronised, to {} ms at worst", micros / 1000))
+            Finding::ok(ABOUT, format!("synchronised, error at most {} ms", micros / 1000))
         }
         Clock::Kept(micros) => Finding::warn(
             ABOUT,
@@ -76,11 +76,9 @@ fn clock(clock: Clock) -> Finding {
             "run chronyc tracking",
         ),
         Clock::Alone => Finding::bad(ABOUT, "the clock is not synchronised (adjtimex)", ADVICE),
-        Clock::Unknown => Finding::warn(
-            ABOUT,
-            "cannot find out from the kernel whether it is synchronised",
-            ADVICE,
-        ),
+        Clock::Unknown => {
+            Finding::warn(ABOUT, "the kernel does not report whether it is synchronised", ADVICE)
+        }
     }
 }
 
@@ -113,9 +111,9 @@ pub(super) fn congestion(about: &str, name: Option<&str>) -> Finding {
         Some("cubic") => Finding::ok(about, "cubic, like most relays"),
         Some(name @ ("bbr" | "bbr2" | "bbr3")) => Finding::warn(
             about,
-            format!("{name}, which takes more of a shared link than relays' own traffic gets"),
-            "set net.ipv4.tcp_congestion_control to cubic on measurers: then they get what clients do, and two \
-             teams' numbers can be compared",
+            format!("{name}, which gets a larger share of a link than relays' other traffic"),
+            "set net.ipv4.tcp_congestion_control to cubic on measurers: then they get the same share as clients, and \
+             results of different teams are comparable",
         ),
         Some("") | None => Finding::warn(about, "cannot be read from the kernel", ""),
         Some(name) => Finding::warn(
@@ -147,10 +145,10 @@ fn memory() -> Finding {
         Some(bytes) if bytes < NEEDED => Finding::warn(
             about,
             format!("{} MiB are free", bytes >> 20),
-            "a coordinator needs 200 MiB, and the system the rest",
+            "a coordinator needs 200 MiB, and the system needs memory too",
         ),
         Some(bytes) => Finding::ok(about, format!("{} MiB are free", bytes >> 20)),
-        None => Finding::warn(about, "cannot find out from the kernel how much is free", ""),
+        None => Finding::warn(about, "the kernel does not report how much is free", ""),
     }
 }
 

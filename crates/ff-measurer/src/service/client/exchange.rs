@@ -26,17 +26,17 @@ impl RemoteMeasurer {
         let mut client = self.client.clone();
         let mut talk = Talk::open(&self.way, bind, |stream| async move {
             let asking = timeout(CONNECT_TIMEOUT + ANSWER_TIMEOUT, client.exchange(stream)).await;
-            let asked = asking.map_err(|_| late("to listen for others"))?;
+            let asked = asking.map_err(|_| late("to open its UDP port"))?;
             asked.map_err(|status| self.way.failure(&status))
         })
         .await?;
         let answer = timeout(ANSWER_TIMEOUT, talk.next_report()).await;
-        let report::Report::Bound(bound) = answer.map_err(|_| late("to listen for others"))??
+        let report::Report::Bound(bound) = answer.map_err(|_| late("to open its UDP port"))??
         else {
-            return Err(odd("it does not say where it listens"));
+            return Err(odd("it did not report its UDP port"));
         };
         let port = u16::try_from(bound.port).ok().filter(|&port| port != 0);
-        let port = port.ok_or_else(|| odd("it reports an invalid port"))?;
+        let port = port.ok_or_else(|| odd("it reported an invalid port"))?;
         let way = talk.measure_the_way().await?;
         let buffer_bytes = bound.send_buffer_bytes.min(bound.receive_buffer_bytes);
         let totals = ExchangeTotals::default();
@@ -117,7 +117,7 @@ impl RemoteExchange {
             report::Report::ExchangeSecond(second) => {
                 let second = HostSecond::try_from(second).map_err(bad)?;
                 if second.second >= self.part.duration_secs {
-                    return Err(odd("a second of the exchange cannot be"));
+                    return Err(odd("it reported an impossible second of the exchange"));
                 }
                 self.totals.add(&second);
                 Ok(RemoteExchangeEvent::Second(second))
@@ -126,7 +126,7 @@ impl RemoteExchange {
                 let totals = std::mem::take(&mut self.totals);
                 Ok(RemoteExchangeEvent::Done(done.complete(totals).map_err(bad)?))
             }
-            _ => Err(odd("it reports something other than an exchange")),
+            _ => Err(odd("it sent an unexpected message during the exchange")),
         }
     }
 }

@@ -33,7 +33,7 @@ impl Told {
                 let rates = history::rates(&text);
                 ensure!(
                     !rates.is_empty(),
-                    "{}: no relay has a usable write-history or read-history there",
+                    "{}: no relay has a usable write-history or read-history",
                     path.display()
                 );
                 rates

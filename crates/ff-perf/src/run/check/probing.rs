@@ -268,7 +268,7 @@ impl<'a, C: Client> Probing<'a, C> {
         probes.truncate(probes.len() - failed);
         let reason = circuit.failure.map_or_else(String::new, |failure| failure.reason);
         bail!(
-            "the last {failed} downloads failed, through {} relays of the list, and count for none of them: check the network and this host's link to it; the last failure: {reason}",
+            "the last {failed} downloads failed, through {} of the relays, and are not counted: check the network and this host's connection; last failure: {reason}",
             relays.len()
         )
     }

@@ -99,7 +99,7 @@ fn text(report: &Report<'_>) -> String {
         );
     }
     if report.relays.iter().any(|row| row.finding.unclear > 0) {
-        text.push_str("\nA slow download is unclear if too few other relays in the same position show what is usual (name more relays of this\nspeed), if the relay is much farther away than the others, or if time ran out before half of the usual bytes could arrive.\n");
+        text.push_str("\nA slow download is unclear if too few other relays in the same position show what is usual (add relays of this speed to\n--relays), if the relay is much farther away than the others, or if time ran out before half of the usual bytes could arrive.\n");
         return text;
     }
     let least = report.relays.iter().map(|row| row.finding.probes).min().unwrap_or(0);
@@ -122,14 +122,14 @@ fn verdict(row: &Row<'_>) -> String {
     let finding = &row.finding;
     if let Some(other) = row.perhaps_of {
         return format!(
-            "undecided: {other}, which is on the paths of slow downloads, may be the cause"
+            "undecided: {other} is on the paths of slow downloads too and may be the cause"
         );
     }
     match finding.verdict {
         RelayVerdict::Starves => "starves clients".to_owned(),
         RelayVerdict::Serves => "serves clients".to_owned(),
         RelayVerdict::Undecided if finding.unclear > 0 => format!(
-            "undecided: slow downloads that are unclear: {} (fewer than {LEAST_OTHERS} other relays in its position show what is usual, or it is far away, or time ran out)",
+            "undecided: unclear slow downloads: {} (fewer than {LEAST_OTHERS} other relays in its position show what is usual, or it is far away, or time ran out)",
             finding.unclear
         ),
         RelayVerdict::Undecided => "undecided: more downloads are needed".to_owned(),

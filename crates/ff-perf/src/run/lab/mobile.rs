@@ -299,7 +299,7 @@ fn text(found: &Found) -> String {
         let _ = writeln!(text, "DOES NOT HOLD: {wrong}");
     }
     if !found.emulator_is_in_time {
-        text.push_str("INVALID RUN: the emulator was too late\n");
+        text.push_str("INVALID RUN: the emulator was too late; repeat it\n");
     }
     text
 }

@@ -322,7 +322,7 @@ fn whole_text(found: &Found) -> String {
     }
     let _ = writeln!(
         text,
-        "{} relays, seed {}; circuits took {:.0} s; the emulator ran {real_time} SCHED_FIFO, p99 {:.0} µs late (limit: {:.0}), and missed {:.3} % of packets",
+        "{} relays, seed {}; circuits took {:.0} s; the emulator ran {real_time} SCHED_FIFO, p99 {:.0} µs late (limit: {:.0}), and lost {:.3} % of packets",
         found.relays,
         found.seed,
         found.circuits_secs,
@@ -331,7 +331,7 @@ fn whole_text(found: &Found) -> String {
         found.emulator_overflowed_share * 100.0
     );
     if !found.emulator_is_in_time {
-        text.push_str("INVALID RUN: the results above say nothing about the network\n");
+        text.push_str("INVALID RUN: the emulator was too late; repeat it\n");
     }
     text
 }

@@ -234,7 +234,7 @@ fn what_can_be_no_share_and_no_folder_is_refused() {
         let option = format!("--least-share={share}");
         let (status, said) = fails(dir.path(), &["analyse", "--advertised", "t.csv", &option]);
         assert_eq!(status, Some(2), "{share}: {said}");
-        assert!(said.contains("give a part from 0 to 1"), "{said}");
+        assert!(said.contains("give a fraction from 0 to 1"), "{said}");
     }
     fs::write(dir.path().join("file"), "").expect("written");
     for data in ["file", "none"] {

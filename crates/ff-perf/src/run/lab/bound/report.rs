@@ -234,7 +234,7 @@ impl Report {
             let (hops, downloads) = (path.hops, path.downloads);
             let _ = writeln!(
                 text,
-                "{hops} hops: {mean:.1} +- {width:.1} kB/s by {downloads} downloads (in the paper {paper})"
+                "{hops} hops: {mean:.1} +- {width:.1} kB/s, {downloads} downloads (paper: {paper})"
             );
         }
         for check in &self.checks {
@@ -263,18 +263,19 @@ fn checks(lengths: &[Length], slow: &SlowRelay) -> Vec<Check> {
         let rates: Vec<f64> = means.iter().map(|means| means.long.bytes_per_sec).collect();
         let falls: Vec<f64> = rates.windows(2).map(|pair| pair[0] - pair[1]).collect();
         checks.push(Check {
-            what: format!("{name}: the more relays, the slower"),
+            what: format!("{name}: longer paths are slower"),
             holds: falls.iter().all(|fall| *fall > 0.0),
         });
         checks.push(Check {
-            what: format!("{name}: the largest fall is that from one relay to two"),
+            what: format!("{name}: the largest fall is from one relay to two"),
             holds: falls.iter().skip(1).all(|fall| fall < &falls[0]),
         });
     }
     let upper = slow.slow.bytes_per_sec + slow.slow.half_width_bytes_per_sec;
     let lower = slow.fast.bytes_per_sec - slow.fast.half_width_bytes_per_sec;
     checks.push(Check {
-        what: "a slow relay decides: the short path's interval lies below the long one's".into(),
+        what: "the slowest relay decides: the short path's interval lies below the long one's"
+            .into(),
         holds: upper < lower,
     });
     checks

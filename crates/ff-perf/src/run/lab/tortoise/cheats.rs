@@ -240,7 +240,7 @@ impl Bench<'_> {
         for (guard, what) in [(3, "a relay without a rate"), (4, "a relay of 1 MB/s")] {
             self.set(guard, "PerConnBWBurst", &SCAN_BURST.to_string())?;
             let name = format!(
-                "sbws's course over {what}, burst / time + limit is {by_arithmetic:.1} times the limit"
+                "a scan by sbws of {what}; burst / time + limit is {by_arithmetic:.1} times the limit"
             );
             self.add("", name, [0.8, 1.1].map(|part| part * by_arithmetic), |bench| {
                 bench.renew_links(SCANNER)?;
