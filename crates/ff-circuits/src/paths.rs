@@ -16,8 +16,8 @@ pub mod pool;
 pub mod through;
 pub mod weights;
 
+use ff_archives::network::{Network, Relay};
 use ff_sim::flow::path::{Ahead, Factors, Paths};
-use ff_sim::network::{Network, Relay};
 use rand::Rng;
 use rand::distr::Distribution;
 use rand::distr::weighted::WeightedIndex;

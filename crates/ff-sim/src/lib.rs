@@ -2,8 +2,7 @@
 //!
 //! # Entry points
 //!
-//! [`network::Network`], [`analysis::engine::Engine`], [`store::place::ArchiveStore`],
-//! [`ledger::Ledger`].
+//! [`analysis::engine::Engine`], [`ledger::Ledger`].
 
 pub mod analysis;
 pub mod attack;
@@ -13,14 +12,8 @@ pub mod figure;
 pub mod flow;
 pub mod ledger;
 pub mod merge;
-pub mod network;
 pub mod others;
-pub mod read;
 pub mod run;
 pub mod schedule;
-pub mod source;
-mod spare;
-pub mod store;
-pub mod weights;
 
 mod parallel;

@@ -159,8 +159,8 @@ impl Places<'_> {
 
 #[cfg(test)]
 mod tests {
+    use ff_archives::network::{Flags, Network, Relay};
     use ff_sim::flow::path::Factors;
-    use ff_sim::network::{Flags, Network, Relay};
     use rand::SeedableRng as _;
     use rand_chacha::ChaCha12Rng;
 

@@ -5,10 +5,9 @@
 
 use std::collections::BTreeMap;
 
+use ff_archives::read::series::{Cursor, Series};
+use ff_archives::reading::Reading;
 use ff_base::identity::Fingerprint;
-
-use super::reading::Reading;
-use crate::read::series::{Cursor, Series};
 
 /// Iterates over one or two tables, by the times of the first.
 #[derive(Clone, Debug)]
@@ -112,8 +111,9 @@ impl<'a> Joined<'a> {
 
 #[cfg(test)]
 mod tests {
+    use ff_archives::read::series::SeriesKind;
+
     use super::*;
-    use crate::read::series::SeriesKind;
 
     #[test]
     fn weights_join_at_the_very_second_alone() {

@@ -20,6 +20,7 @@
 
 use std::collections::VecDeque;
 
+use ff_archives::network::Network;
 use rand::RngExt as _;
 use rand_chacha::ChaCha12Rng;
 
@@ -29,7 +30,6 @@ use super::{
 };
 use crate::{
     analysis::moment::{CapacityKind, Scale, weight_error},
-    network::Network,
     others::{KILOBYTE, Sample, observed, observed::Observed, sbws, torflow},
 };
 
@@ -125,7 +125,7 @@ impl Loop {
     #[expect(clippy::cast_precision_loss, reason = "rates lie far below 2^53")]
     pub fn new(network: &Network, system: System, rounds: Rounds, seed: u64) -> Self {
         let mut network = network.clone();
-        let usable = network.relays.iter().filter_map(crate::network::Relay::usable);
+        let usable = network.relays.iter().filter_map(ff_archives::network::Relay::usable);
         let capacity = usable.map(|rate| rate.get() as f64).sum::<f64>();
         let scale = capacity / KILOBYTE / network.total_weight().max(f64::MIN_POSITIVE);
         let mut rng = sequence(seed, 6);
@@ -302,10 +302,10 @@ impl Watch for Loop {
 
 #[cfg(test)]
 mod tests {
+    use ff_archives::network::{Flags, Relay};
     use ff_proto::units::BytesPerSec;
 
     use super::*;
-    use crate::network::{Flags, Relay};
 
     /// A network of relays g, m and e in turn, each twice as fast as the previous one of its class,
     /// with equal weights.

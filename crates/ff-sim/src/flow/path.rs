@@ -10,12 +10,12 @@
 mod kin;
 mod line;
 
+use ff_archives::network::{Network, Position, Relay};
+use ff_archives::weights::{CircuitPlace, METHOD, SCALE, Sums, Weights};
 use rand::{Rng, RngExt as _};
 
 use self::kin::{Kin, Tied};
 use self::line::Line;
-use crate::network::{Network, Position, Relay};
-use crate::weights::{CircuitPlace, METHOD, SCALE, Sums, Weights};
 
 /// The factor of a relay's weight, from 0 to 1, by its class in the order of [`Position::ALL`].
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -337,11 +337,11 @@ fn line<'a>(
 
 #[cfg(test)]
 mod tests {
+    use ff_archives::network::Flags;
     use rand::SeedableRng as _;
     use rand_chacha::ChaCha12Rng;
 
     use super::*;
-    use crate::network::Flags;
 
     /// A relay with a number, its /16, and the flags Guard and Exit.
     fn relay(number: u8, net: u8, guard: bool, exit: bool) -> Relay {

@@ -37,6 +37,7 @@ mod outcome;
 mod probes;
 mod route;
 
+use ff_archives::network::Network;
 use rand::SeedableRng as _;
 use rand_chacha::ChaCha12Rng;
 
@@ -56,7 +57,6 @@ use super::{
     path::{Guards, Paths},
     tmodel::Library,
 };
-use crate::network::Network;
 
 /// Simulates a network: users request the bytes in the library over paths chosen by weights.
 ///
@@ -151,7 +151,7 @@ impl<'a> Simulation<'a> {
         let tick_secs = library.slot_secs;
         let ticks = (f64::from(config.warm_up_secs + config.secs) / tick_secs).ceil() as u32;
         let for_cells = config.constants.for_cells;
-        let capacity = |relay: &crate::network::Relay| {
+        let capacity = |relay: &ff_archives::network::Relay| {
             relay.usable().map_or(0.0, |rate| rate.get() as f64 * for_cells)
         };
         let mut of_guards = sequence(config.seed, 2);

@@ -127,12 +127,13 @@ struct Outer {
 }
 
 /// The stream model of tmodel-ccs2018.
-const STREAMS: &[u8] = include_bytes!("../../tests/data/flow-tmodel-stream.json");
+const STREAMS: &[u8] = include_bytes!("../../../ff-archives/tests/data/flow-tmodel-stream.json");
 /// The packet model of tmodel-ccs2018.
-const PACKETS: &[u8] = include_bytes!("../../tests/data/flow-tmodel-packet.json");
+const PACKETS: &[u8] = include_bytes!("../../../ff-archives/tests/data/flow-tmodel-packet.json");
 
 impl Model {
-    /// The models of streams and of packets that are part of this program; tests/data/flow.md has
+    /// The models of streams and of packets that are part of this program;
+    /// ff-archives/tests/data/flow.md has
     /// their source.
     ///
     /// # Errors

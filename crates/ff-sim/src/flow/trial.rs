@@ -1,6 +1,7 @@
 //! One simulation of a network by some weights, for commands and the ledger.
 
 use anyhow::Result;
+use ff_archives::network::{Network, Relay};
 use rand_chacha::{
     ChaCha12Rng,
     rand_core::{Rng as _, SeedableRng as _},
@@ -15,7 +16,6 @@ use super::{
 };
 use crate::{
     analysis::moment::{CapacityKind, Scale, weight_error},
-    network::{Network, Relay},
     schedule::errors::{DrawKey, Errors},
 };
 

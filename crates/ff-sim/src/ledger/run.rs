@@ -15,6 +15,12 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
+use ff_archives::network::{CapacitySource, Network, Relay};
+use ff_archives::read::consensus::Consensus;
+use ff_archives::read::descriptor::{Descriptors, join};
+use ff_archives::read::january::Presence;
+use ff_archives::read::series::{Series, SeriesKind, daily};
+use ff_archives::source;
 use ff_proto::params::Params;
 use ff_proto::units::BytesPerSec;
 use ff_report::input::Inputs;
@@ -31,15 +37,9 @@ use crate::analysis::ranks::under_weighted;
 use crate::analysis::speed_test::{BEGIN_2019, speed_test};
 use crate::analysis::window::Window;
 use crate::attack;
-use crate::network::{CapacitySource, Network, Relay};
-use crate::read::consensus::Consensus;
-use crate::read::descriptor::{Descriptors, join};
-use crate::read::january::Presence;
-use crate::read::series::{Series, SeriesKind, daily};
 use crate::schedule::greedy::{greedy, hours};
 use crate::schedule::what_if;
 use crate::schedule::{Setup, Subjects, units};
-use crate::source;
 
 /// The consensus from which the paper's number of relays is checked.
 const JULY: &str = "b-series/2019-07-14-00-00-00-consensus.xz";
@@ -58,7 +58,8 @@ const JANUARY: &str = "d-2019/jan2019-presence.csv.xz";
 /// Daily totals of the network in 2019.
 const DAYS: &str = "d-2019/bandwidth-2019.csv";
 /// All weights of the consensus of July 2019, sorted.
-const SAMPLE_OF_JULY: &[u8] = include_bytes!("../../tests/data/2019-07-14-weights.csv.xz");
+const SAMPLE_OF_JULY: &[u8] =
+    include_bytes!("../../../ff-archives/tests/data/2019-07-14-weights.csv.xz");
 /// Two later consensuses of July 2019.
 const LATER: [(&str, &str); 2] =
     [("2019-07-17", "2019-07-17-23-00-00"), ("2019-07-20", "2019-07-20-18-00-00")];

@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
+use ff_archives::network::{CapacitySource, Network};
+use ff_archives::source;
 use ff_report::progress::ProgressLine;
 use serde::Serialize;
 
@@ -20,8 +22,7 @@ use crate::flow::sim::CellWindow;
 use crate::flow::tmodel::{Library, Model};
 use crate::flow::trial::{self, Choice, SharingRule, TrialSetting};
 use crate::merge::{Collected, Merged};
-use crate::network::{CapacitySource, Network};
-use crate::{parallel, source};
+use crate::parallel;
 
 /// A simulation: indices of a network, weights and a load in the arguments, and a seed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

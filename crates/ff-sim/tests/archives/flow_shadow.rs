@@ -10,14 +10,14 @@
 
 use std::path::{Path, PathBuf};
 
+use ff_archives::network::Network;
+use ff_archives::read::shadow::{self, Results};
 use ff_report::skipped::Skips;
 use ff_report::stats;
 use ff_sim::flow::fill::{MaxMin, QuietFirst, Share, Weighted};
 use ff_sim::flow::path::{Factors, Paths};
 use ff_sim::flow::sim::{self, FlowConfig, FlowOutcome, Summary};
 use ff_sim::flow::tmodel::{Library, Model};
-use ff_sim::network::Network;
-use ff_sim::read::shadow::{self, Results};
 use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha12Rng;
 
@@ -59,7 +59,7 @@ fn consensus(network: &Network) -> Vec<f64> {
 /// Fig. 16).
 fn flashflow(network: &Network) -> Vec<f64> {
     let mut rng = ChaCha12Rng::seed_from_u64(2);
-    let measured = |relay: &ff_sim::network::Relay| {
+    let measured = |relay: &ff_archives::network::Relay| {
         relay.usable().map_or(0.0, |rate| rate.mbit()) * rng.random_range(0.84..1.01)
     };
     network.relays.iter().map(measured).collect()

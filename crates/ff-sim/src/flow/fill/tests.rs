@@ -173,7 +173,8 @@ fn odd_numbers_give_nothing_or_the_cap() {
     }
 }
 
-/// A test vector by scipy's linear programs (tests/data/flow.md): capacities, paths, caps, rates.
+/// A test vector by scipy's linear programs (ff-archives/tests/data/flow.md): capacities, paths,
+/// caps, rates.
 #[derive(serde::Deserialize)]
 struct Vector {
     /// Relays' capacities.
@@ -188,7 +189,7 @@ struct Vector {
 
 #[test]
 fn small_networks_equal_linear_programs() {
-    let text = include_str!("../../../tests/data/flow-max-min.json");
+    let text = include_str!("../../../../ff-archives/tests/data/flow-max-min.json");
     let vectors: Vec<Vector> = serde_json::from_str(text).expect("JSON");
     assert_eq!(vectors.len(), 60);
     for (number, vector) in vectors.iter().enumerate() {

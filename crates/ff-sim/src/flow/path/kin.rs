@@ -5,7 +5,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::net::IpAddr;
 
-use crate::network::{Network, Relay};
+use ff_archives::network::{Network, Relay};
 
 /// Subnets of one relay only are numbered from here on; shared subnets are numbered from 0.
 const OWN_NET: u32 = 1 << 31;

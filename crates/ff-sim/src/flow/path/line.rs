@@ -146,12 +146,12 @@ fn whole_part(part: f64) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use ff_archives::network::{Network, Relay};
     use proptest::prelude::*;
     use rand::SeedableRng as _;
     use rand_chacha::ChaCha12Rng;
 
     use super::*;
-    use crate::network::{Network, Relay};
 
     /// Relays that share nothing.
     fn kin(relays: usize) -> Kin {

@@ -1,15 +1,13 @@
 //! Tests of small simulations.
 
+use ff_archives::network::{Flags, Relay};
 use ff_proto::units::BytesPerSec;
 
 use super::*;
-use crate::{
-    flow::{
-        fill::{MaxMin, QuietFirst},
-        path::Factors,
-        tmodel::Model,
-    },
-    network::{Flags, Relay},
+use crate::flow::{
+    fill::{MaxMin, QuietFirst},
+    path::Factors,
+    tmodel::Model,
 };
 
 /// A network of `of_each` relays of each class g, m and e, each with this capacity.
@@ -32,8 +30,8 @@ fn library(circuits: usize) -> Library {
 
 /// The same with ticks of `tick_secs` seconds.
 fn library_by_tick(circuits: usize, tick_secs: f64) -> Library {
-    let streams = include_bytes!("../../../tests/data/flow-tmodel-stream.json");
-    let packets = include_bytes!("../../../tests/data/flow-tmodel-packet.json");
+    let streams = include_bytes!("../../../../ff-archives/tests/data/flow-tmodel-stream.json");
+    let packets = include_bytes!("../../../../ff-archives/tests/data/flow-tmodel-packet.json");
     let read = |text: &[u8]| Model::read(text).expect("a model");
     Library::sample(&read(streams), &read(packets), circuits, tick_secs, &mut sequence(1, 9))
 }

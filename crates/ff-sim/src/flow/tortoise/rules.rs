@@ -91,7 +91,7 @@ fn todays_size(kind: UserKind, rng: &mut ChaCha12Rng) -> f64 {
 pub struct Today {
     /// For the first, second and last relay of a circuit: cumulative weights of relays.
     pub(super) sums: [Vec<f64>; 3],
-    /// Each relay's class, as an index into [`Position::ALL`](crate::network::Position::ALL).
+    /// Each relay's class, as an index into [`Position::ALL`](ff_archives::network::Position::ALL).
     pub(super) classes: Vec<usize>,
     /// Rates of a link, in bytes per second; `Between` counts the bytes above each.
     pub(super) rates: Vec<f64>,

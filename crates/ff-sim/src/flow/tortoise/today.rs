@@ -16,6 +16,7 @@
 //! circuit separately: in the whole network two transfers rarely share a link, see
 //! [`Between::others`].
 
+use ff_archives::network::{self, Flags, Network, Position};
 use rand::RngExt as _;
 
 use super::bucket::LinkLimit;
@@ -26,10 +27,9 @@ use super::world::{TortoiseClient, TortoiseRelay, World};
 use crate::flow::fill::NO_RELAY;
 use crate::flow::path::Factors;
 use crate::flow::sim::sequence;
-use crate::network::{self, Flags, Network, Position};
 
 /// Relays of May 2024: position and usable capacity, in bytes per second.
-const RELAYS: &str = include_str!("../../../tests/data/2024-05-relays.csv");
+const RELAYS: &str = include_str!("../../../../ff-archives/tests/data/2024-05-relays.csv");
 /// The mean utilisation of those relays: 331.4 Gbit/s, the month's mean on Tor Metrics (`bwhist` in
 /// bandwidth.csv), of a capacity of 797.2 Gbit/s.
 pub const USED_PART: f64 = 331.4 / 797.2;

@@ -23,7 +23,7 @@ const DEDICATED: usize = 15;
 /// The numbers of web and of bulk users.
 pub const CLIENTS: [u32; 2] = [870, 30];
 /// Quantiles of relays' capacities in January 2019.
-const CAPACITIES: &str = include_str!("../../../tests/data/jan2019-capacities.csv");
+const CAPACITIES: &str = include_str!("../../../../ff-archives/tests/data/jan2019-capacities.csv");
 /// The share of total capacity of the fastest relays, from which the paper draws.
 const FASTEST: f64 = 0.865;
 /// The sequence of random numbers for relays; clients' sequences have lower numbers.

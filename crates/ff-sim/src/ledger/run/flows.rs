@@ -15,6 +15,8 @@ mod shadow;
 use std::collections::BTreeMap;
 
 use anyhow::{Context, Result};
+use ff_archives::network::Network;
+use ff_archives::read::shadow::{Results, parse_results};
 use ff_report::stats;
 
 use super::public::{self, SIZES};
@@ -23,9 +25,7 @@ use crate::flow::closed::{Rounds, System};
 use crate::flow::sim::Summary;
 use crate::flow::tmodel::{Library, Model};
 use crate::flow::trial::{self, Choice, TrialResult, TrialSetting};
-use crate::network::Network;
 use crate::parallel;
-use crate::read::shadow::{Results, parse_results};
 
 /// All networks.
 const ALL: [u8; 7] = [1, 2, 3, 4, 5, 6, 7];

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use anyhow::{Context, Result};
+use ff_archives::network::Network;
 use ff_base::identity::Fingerprint;
 use ff_plan::period::{ScheduledRelay, guess_for_new};
 use ff_proto::params::Params;
@@ -17,7 +18,6 @@ use rand_chacha::ChaCha12Rng;
 
 use super::{Data, NEEDS_DATA, Sampled, Value, value};
 use crate::analysis::moment::{CapacityKind, Scale, weight_error};
-use crate::network::Network;
 use crate::schedule::arrivals::nobody;
 use crate::schedule::errors::{DrawKey, Errors};
 use crate::schedule::newcomers::Newcomers;
@@ -25,9 +25,10 @@ use crate::schedule::replay::{World, replay};
 use crate::schedule::{Setup, Subject, units};
 
 /// The number of new relays in each hour of January 2019 except the first.
-const NEW_PER_HOUR: &str = include_str!("../../../tests/data/jan2019-new-per-hour.csv");
+const NEW_PER_HOUR: &str =
+    include_str!("../../../../ff-archives/tests/data/jan2019-new-per-hour.csv");
 /// 400 quantiles of the capacities of January 2019.
-const CAPACITIES: &str = include_str!("../../../tests/data/jan2019-capacities.csv");
+const CAPACITIES: &str = include_str!("../../../../ff-archives/tests/data/jan2019-capacities.csv");
 /// The names of the ten-percent networks.
 const NETWORKS: [&str; 7] = ["01", "02", "03", "04", "05", "06", "07"];
 /// The capacity of a host's link in the paper (Table 1).

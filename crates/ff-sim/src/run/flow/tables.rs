@@ -4,6 +4,7 @@ mod drawn;
 mod merged;
 mod text;
 
+use ff_archives::network::{Network, Position};
 use ff_report::stats;
 use serde::Serialize;
 
@@ -11,7 +12,6 @@ pub(super) use self::drawn::figures;
 pub(super) use self::merged::runs;
 pub(super) use self::text::{loops_text, text};
 use crate::flow::trial::{TrialResult, TrialSetting};
-use crate::network::{Network, Position};
 use crate::run::Table;
 
 /// The results of one simulation. Times are medians, and `null` if no download finished.

@@ -2,13 +2,13 @@
 //! them and with the public Tor.
 
 use anyhow::{Context, Result};
+use ff_archives::read::shadow::Results;
 use ff_report::stats;
 
 use super::super::public::SIZES;
 use super::super::{Value, value};
 use super::{Kind, SHADOWS_LOAD, Simulated, known, percent};
 use crate::flow::sim::Summary;
-use crate::read::shadow::Results;
 
 /// The time to the first byte, the times to the last byte by size, and Gbit/s.
 fn ours(summary: &Summary) -> [f64; 5] {

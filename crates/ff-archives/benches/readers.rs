@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use ff_sim::read::consensus::Consensus;
-use ff_sim::read::descriptor::Descriptors;
+use ff_archives::read::consensus::Consensus;
+use ff_archives::read::descriptor::Descriptors;
 use tor_netdoc::doc::netstatus::PlainConsensus;
 use tor_netdoc::doc::routerdesc::RouterDesc;
 

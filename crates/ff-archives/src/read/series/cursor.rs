@@ -38,7 +38,7 @@ impl Cursor<'_> {
     /// Calls `take` for every relay listed at the next time with its value. Returns that time;
     /// `None` after the last.
     #[inline]
-    pub(crate) fn next_each(&mut self, mut take: impl FnMut(u32, u64)) -> Option<u64> {
+    pub fn next_each(&mut self, mut take: impl FnMut(u32, u64)) -> Option<u64> {
         let time = *self.series.times.get(self.next)?;
         let next = u32::try_from(self.next).ok()?;
         for (number, relay) in (0..).zip(&mut self.relays) {

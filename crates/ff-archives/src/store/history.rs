@@ -18,9 +18,9 @@ use super::load::Loaded;
 use super::month::Month;
 use super::place::ArchiveStore;
 use super::plan::Documents;
-use crate::analysis::engine::Reading;
 use crate::network;
 use crate::read::consensus::FlagBits;
+use crate::reading::Reading;
 
 /// Iterates over the hours of a store.
 pub struct History<'a> {

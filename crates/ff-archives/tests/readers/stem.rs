@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use base64ct::{Base64Unpadded, Encoding};
-use ff_sim::read::consensus::{Consensus, ConsensusRelay, Digest, FlagBits};
-use ff_sim::read::descriptor::Descriptors;
+use ff_archives::read::consensus::{Consensus, ConsensusRelay, Digest, FlagBits};
+use ff_archives::read::descriptor::Descriptors;
 
 /// Stem's output for a file.
 fn stem(kind: &str, path: &Path) -> String {

@@ -99,12 +99,13 @@ pub struct Series {
 
 /// A value that holds for consecutive times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Run {
+pub struct Run {
     /// The index of the first time.
-    pub(crate) first: u32,
+    pub first: u32,
     /// The number of times.
-    pub(crate) times: u32,
-    pub(crate) value: u64,
+    pub times: u32,
+    /// The value, in the unit of the series.
+    pub value: u64,
 }
 
 /// Marks the end of runs: no time has this index.
@@ -143,7 +144,8 @@ impl Series {
     }
 
     /// The runs of a relay, in order of time.
-    pub(crate) fn runs_of(&self, relay: usize) -> Option<&[Run]> {
+    #[must_use]
+    pub fn runs_of(&self, relay: usize) -> Option<&[Run]> {
         self.runs.get(self.start(relay)..*self.ends.get(relay)?)
     }
 

@@ -4,9 +4,9 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
+use ff_archives::network::Network;
+use ff_archives::weights::{METHOD, SCALE, Sums, Weights};
 use ff_dir::consensus::Consensus;
-use ff_sim::network::Network;
-use ff_sim::weights::{METHOD, SCALE, Sums, Weights};
 
 /// A consensus: its file, the total weights of G, M, E and D with 1 added to each, and its footer.
 type Row = (&'static str, [u64; 4], &'static str);

@@ -3,14 +3,15 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// The first second of 2007: Tor's archives begin later.
-pub(crate) const EARLIEST: u64 = 1_167_609_600;
+pub const EARLIEST: u64 = 1_167_609_600;
 /// The number of seconds by which data may be ahead of the present time: clocks differ, and a
 /// consensus is made before it becomes valid.
 const AHEAD_SECS: u64 = 86_400;
 
 /// The error if a time is outside the valid range for data read at `now_unix_secs`; both in seconds
 /// since 1970.
-pub(crate) fn wrong_at(unix_secs: u64, now_unix_secs: u64) -> Option<&'static str> {
+#[must_use]
+pub fn wrong_at(unix_secs: u64, now_unix_secs: u64) -> Option<&'static str> {
     if unix_secs < EARLIEST {
         return Some("is before 2007");
     }
@@ -18,7 +19,8 @@ pub(crate) fn wrong_at(unix_secs: u64, now_unix_secs: u64) -> Option<&'static st
 }
 
 /// The same for data read now. If the clock is before 1970, all data are in the future.
-pub(crate) fn wrong(unix_secs: u64) -> Option<&'static str> {
+#[must_use]
+pub fn wrong(unix_secs: u64) -> Option<&'static str> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     wrong_at(unix_secs, now.map_or(0, |now| now.as_secs()))
 }

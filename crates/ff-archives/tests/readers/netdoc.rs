@@ -8,8 +8,8 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use ff_sim::read::consensus::{Consensus, ConsensusRelay, Digest, FlagBits};
-use ff_sim::read::descriptor::Descriptors;
+use ff_archives::read::consensus::{Consensus, ConsensusRelay, Digest, FlagBits};
+use ff_archives::read::descriptor::Descriptors;
 use tor_checkable::{ExternallySigned, SelfSigned, Timebound};
 use tor_netdoc::doc::netstatus::{MdConsensus, PlainConsensus, RelayWeight};
 use tor_netdoc::doc::routerdesc::RouterDesc;

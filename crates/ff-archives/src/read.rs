@@ -10,5 +10,5 @@ pub mod january;
 pub mod relayinfo;
 pub mod series;
 pub mod shadow;
-pub(crate) mod span;
+pub mod span;
 pub mod table;

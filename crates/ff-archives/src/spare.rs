@@ -14,7 +14,7 @@ const LARGE_BYTES: libc::c_int = 1 << 17;
 /// Makes glibc return large allocations to the system as soon as they are freed, from here on. By
 /// default glibc raises its threshold to the largest allocation ever freed: a year of months then
 /// took a fifth more memory than one. An ingest takes 3 % longer with this setting.
-pub(crate) fn give_back_what_is_large() {
+pub fn give_back_what_is_large() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     #[expect(unsafe_code, reason = "there is no other way to tell the allocator")]
     // SAFETY: it sets a number that the allocator compares sizes with, under the allocator's own
