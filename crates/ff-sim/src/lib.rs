@@ -2,7 +2,7 @@
 //!
 //! # Entry points
 //!
-//! [`analysis::engine::Engine`], [`ledger::Ledger`].
+//! [`analysis::engine::Engine`], [`ledger::figures`].
 
 pub mod analysis;
 pub mod attack;
@@ -11,7 +11,6 @@ pub mod compare;
 pub mod figure;
 pub mod flow;
 pub mod ledger;
-pub mod merge;
 pub mod others;
 pub mod run;
 pub mod schedule;

@@ -11,7 +11,7 @@ use anyhow::{Context as _, Result};
 use ff_sim::flow::tortoise::cells::{RUNNERS, Results, cell};
 use ff_sim::flow::tortoise::experiment::Cell;
 use ff_sim::flow::tortoise::users::UserKind;
-use ff_sim::ledger::tortoise::{ClaimLine, lines};
+use ff_sim::flow::tortoise::claims::{ClaimLine, lines};
 use serde::Serialize;
 
 /// The largest relative difference between lab and model.

@@ -2,7 +2,7 @@
 //! Wacek, Sherr: Slow and Steady Wins the Race With Tortoise, ACSAC 2011).
 //!
 //! ```text
-//!   users ─▶ world ─▶ engine ─▶ outcome ─▶ cells ─▶ ledger/tortoise.rs: T1 to T30
+//!   users ─▶ world ─▶ engine ─▶ outcome ─▶ cells ─▶ claims: T1 to T30
 //!   (requests)  (relays,  (rates by                 (all cells and seeds,
 //!                clients)  max-min shares)           one fitted capacity)
 //! ```
@@ -22,6 +22,7 @@
 pub mod between;
 pub mod bucket;
 pub mod cells;
+pub mod claims;
 pub mod engine;
 pub mod experiment;
 pub mod outcome;

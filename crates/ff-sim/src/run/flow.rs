@@ -10,6 +10,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, bail};
 use ff_archives::network::{CapacitySource, Network};
 use ff_archives::source;
+use ff_report::merge::{Collected, Merged};
 use ff_report::progress::ProgressLine;
 use serde::Serialize;
 
@@ -21,7 +22,6 @@ use crate::flow::closed::{Rounds, System};
 use crate::flow::sim::CellWindow;
 use crate::flow::tmodel::{Library, Model};
 use crate::flow::trial::{self, Choice, SharingRule, TrialSetting};
-use crate::merge::{Collected, Merged};
 use crate::parallel;
 
 /// A simulation: indices of a network, weights and a load in the arguments, and a seed.

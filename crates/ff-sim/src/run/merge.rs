@@ -6,11 +6,11 @@ use anyhow::{Context, Result};
 use ff_archives::store::gaps::Between;
 use ff_archives::store::place::ArchiveStore;
 use ff_archives::store::{ingest, merge as stores};
+use ff_report::merge;
 use serde::Serialize;
 
 use super::flow;
 use crate::cli::store::MergeArgs;
-use crate::merge;
 
 /// Runs `merge`.
 ///

@@ -16,11 +16,11 @@ use super::{Reading, seeds, tell_drawn};
 use crate::cli::TortoiseArgs;
 use crate::figure::tortoise::figures;
 use crate::flow::tortoise::cells::{FIRST_CAPACITY, Results, fit, of_figures, rate_kb};
+use crate::flow::tortoise::claims::lines;
 use crate::flow::tortoise::engine::simulate;
 use crate::flow::tortoise::experiment::{Cell, TortoiseSetting};
 use crate::flow::tortoise::outcome::TortoiseOutcome;
 use crate::flow::tortoise::world::World;
-use crate::ledger::tortoise::lines;
 use crate::parallel;
 
 /// The exit status if a figure differs from the paper's without a recorded reason.

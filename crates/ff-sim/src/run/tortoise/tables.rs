@@ -7,10 +7,10 @@ use ff_report::stats;
 use serde::Serialize;
 
 use crate::flow::tortoise::cells::{Results, rate_kb};
+use crate::flow::tortoise::claims::ClaimLine;
 use crate::flow::tortoise::experiment::Cell;
 use crate::flow::tortoise::outcome::{Draws, Seen, TortoiseOutcome};
 use crate::flow::tortoise::users::UserKind;
-use crate::ledger::tortoise::ClaimLine;
 
 /// The header of the table of experiments.
 const RUNS: [&str; 10] = [

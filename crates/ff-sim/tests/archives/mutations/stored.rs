@@ -10,8 +10,8 @@ use ff_archives::store::manifest::Manifest;
 use ff_archives::store::place::ArchiveStore;
 use ff_archives::store::plan::IngestPlan;
 use ff_archives::store::{ArchiveStoreError, hour, ingest, merge as stores};
+use ff_report::merge;
 use ff_report::progress::ProgressLine;
-use ff_sim::merge;
 use proptest::prelude::*;
 
 use super::{change, mutated, sample};

@@ -25,10 +25,9 @@ use crate::schedule::replay::{World, replay};
 use crate::schedule::{Setup, Subject, units};
 
 /// The number of new relays in each hour of January 2019 except the first.
-const NEW_PER_HOUR: &str =
-    include_str!("../../../../ff-archives/tests/data/jan2019-new-per-hour.csv");
+const NEW_PER_HOUR: &str = include_str!("../../../ff-archives/tests/data/jan2019-new-per-hour.csv");
 /// 400 quantiles of the capacities of January 2019.
-const CAPACITIES: &str = include_str!("../../../../ff-archives/tests/data/jan2019-capacities.csv");
+const CAPACITIES: &str = include_str!("../../../ff-archives/tests/data/jan2019-capacities.csv");
 /// The names of the ten-percent networks.
 const NETWORKS: [&str; 7] = ["01", "02", "03", "04", "05", "06", "07"];
 /// The capacity of a host's link in the paper (Table 1).

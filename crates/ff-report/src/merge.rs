@@ -11,12 +11,13 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use ff_report::input::{InputError, Inputs};
-use ff_report::options::CommandOptions;
-use ff_report::output::{Folder, OutputError, SCHEMA, Summary};
-use ff_report::skipped::Skips;
 use serde::Serialize;
 use serde_json::Value;
+
+use crate::input::{InputError, Inputs};
+use crate::options::CommandOptions;
+use crate::output::{Folder, OutputError, SCHEMA, Summary};
+use crate::skipped::Skips;
 
 /// Why results cannot be merged.
 #[derive(Debug, thiserror::Error)]

@@ -1,9 +1,9 @@
 //! The Tortoise paper's figures and ours: `doc/tortoise.toml` has the claims T1 to T30 with their
 //! bounds; the numbers to compare are computed here from the experiments.
 
+use ff_report::ledger::{ComparedFigure, FoundFigures, Judged, Ledger, Ours, RowVerdict, judge};
 use serde::Serialize;
 
-use super::{ComparedFigure, FoundFigures, Judged, Ledger, Ours, RowVerdict, judge};
 use crate::flow::tortoise::KB;
 use crate::flow::tortoise::between::stable_fast_part;
 use crate::flow::tortoise::cells::{EVADED, RUNNERS, Results, cell, half, more};
@@ -13,7 +13,7 @@ use crate::flow::tortoise::users::{PAGES, UserKind};
 use crate::flow::tortoise::world::CLIENTS;
 
 /// The claims.
-const ROWS: &str = include_str!("../../../../doc/tortoise.toml");
+const ROWS: &str = include_str!("../../../../../doc/tortoise.toml");
 /// How long people wait for a page according to the paper, in seconds.
 const PATIENCE_SECS: f64 = 8.0;
 /// The limits, in KB/s.

@@ -2,9 +2,8 @@
 
 use std::fmt::Write as _;
 
-use ff_report::output::Table;
-
 use super::{ComparedFigure, Judged, RowVerdict, with_all_data};
+use crate::output::Table;
 
 /// The header of [`table`].
 const HEADER: [&str; 11] = [

@@ -53,42 +53,41 @@ impl Sample {
 pub(super) fn of(name: &str) -> Option<Sample> {
     Some(match name {
         DAYS => {
-            whole(include_bytes!("../../../../ff-archives/tests/data/analysis-bandwidth-2019.csv"))
+            whole(include_bytes!("../../../ff-archives/tests/data/analysis-bandwidth-2019.csv"))
         }
-        public::STATISTICS => whole(include_bytes!(
-            "../../../../ff-archives/tests/data/tor-2019-and-shadow-stats.txt"
-        )),
+        public::STATISTICS => {
+            whole(include_bytes!("../../../ff-archives/tests/data/tor-2019-and-shadow-stats.txt"))
+        }
         "d-2019/tmodel-packet.json" => {
-            whole(include_bytes!("../../../../ff-archives/tests/data/flow-tmodel-packet.json"))
+            whole(include_bytes!("../../../ff-archives/tests/data/flow-tmodel-packet.json"))
         }
         "d-2019/tmodel-stream.json" => {
-            whole(include_bytes!("../../../../ff-archives/tests/data/flow-tmodel-stream.json"))
+            whole(include_bytes!("../../../ff-archives/tests/data/flow-tmodel-stream.json"))
         }
         "d-2019/shadow-10pct/01/relays.csv" => {
-            whole(include_bytes!("../../../../ff-archives/tests/data/flow-relays-01.csv.xz"))
+            whole(include_bytes!("../../../ff-archives/tests/data/flow-relays-01.csv.xz"))
         }
         "d-2019/shadow-10pct/01/load-1.0.json.xz" => {
-            whole(include_bytes!("../../../../ff-archives/tests/data/flow-load-01.json.xz"))
+            whole(include_bytes!("../../../ff-archives/tests/data/flow-load-01.json.xz"))
         }
         ADVERTISED => part(
             OF_2025,
-            include_bytes!("../../../../ff-archives/tests/data/analysis-advertised.csv.xz"),
+            include_bytes!("../../../ff-archives/tests/data/analysis-advertised.csv.xz"),
         ),
-        GUARDS => part(
-            OF_2025,
-            include_bytes!("../../../../ff-archives/tests/data/analysis-weights.csv.xz"),
-        ),
+        GUARDS => {
+            part(OF_2025, include_bytes!("../../../ff-archives/tests/data/analysis-weights.csv.xz"))
+        }
         FEBRUARY => part(
             OF_2020,
-            include_bytes!("../../../../ff-archives/tests/data/read-2020-02-29-consensus"),
+            include_bytes!("../../../ff-archives/tests/data/read-2020-02-29-consensus"),
         ),
         DESCRIPTORS => part(
             OF_2020,
-            include_bytes!("../../../../ff-archives/tests/data/read-2020-02-29-descriptors.xz"),
+            include_bytes!("../../../ff-archives/tests/data/read-2020-02-29-descriptors.xz"),
         ),
         MAY => part(
             "some relays of May 2024",
-            include_bytes!("../../../../ff-archives/tests/data/relayinfo-2024-05-sample.json.xz"),
+            include_bytes!("../../../ff-archives/tests/data/relayinfo-2024-05-sample.json.xz"),
         ),
         _ => return None,
     })
@@ -104,8 +103,7 @@ pub(super) fn network(name: &str, bytes: &[u8]) -> Result<Network> {
 
 /// The relays of May 2024 that ran for half of the month: all of them, with capacities only.
 pub(super) fn capacities_of_may() -> Result<Network> {
-    let file =
-        whole(include_bytes!("../../../../ff-archives/tests/data/2024-05-capacities.csv.xz"));
+    let file = whole(include_bytes!("../../../ff-archives/tests/data/2024-05-capacities.csv.xz"));
     let text = String::from_utf8(file.unpacked()?).context("a sample is not text")?;
     let relay = |(number, line): (u32, &str)| -> Result<Relay> {
         let bytes_per_sec = line.parse().context("a capacity of the sample is not a number")?;
