@@ -4,6 +4,7 @@
 //!
 //! [`network::Network`], [`source::network`], [`store::place::ArchiveStore`].
 
+pub mod joined;
 pub mod network;
 pub mod read;
 pub mod reading;

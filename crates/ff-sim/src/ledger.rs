@@ -15,6 +15,7 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
+use ff_archives::joined::Joined;
 use ff_archives::network::{CapacitySource, Network, Relay};
 use ff_archives::read::consensus::Consensus;
 use ff_archives::read::descriptor::{Descriptors, join};
@@ -30,7 +31,6 @@ use ff_report::stats;
 use liblzma::read::XzDecoder;
 
 use crate::analysis::engine::{Engine, EngineSettings};
-use crate::analysis::joined::Joined;
 use crate::analysis::moment::{CapacityKind, Scale, weight_error};
 use crate::analysis::outcome::ErrorAnalysis;
 use crate::analysis::ranks::under_weighted;

@@ -9,10 +9,8 @@ pub mod attack;
 pub mod cli;
 pub mod compare;
 pub mod figure;
-pub mod flow;
 pub mod ledger;
 pub mod others;
 pub mod run;
 pub mod schedule;
-
-mod parallel;
+pub mod trial;

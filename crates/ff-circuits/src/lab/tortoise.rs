@@ -8,10 +8,10 @@
 use std::fmt::Write as _;
 
 use anyhow::{Context as _, Result};
-use ff_sim::flow::tortoise::cells::{RUNNERS, Results, cell};
-use ff_sim::flow::tortoise::experiment::Cell;
-use ff_sim::flow::tortoise::users::UserKind;
-use ff_sim::flow::tortoise::claims::{ClaimLine, lines};
+use ff_flow::tortoise::cells::{RUNNERS, Results, cell};
+use ff_flow::tortoise::claims::{ClaimLine, lines};
+use ff_flow::tortoise::experiment::Cell;
+use ff_flow::tortoise::users::UserKind;
 use serde::Serialize;
 
 /// The largest relative difference between lab and model.
@@ -241,8 +241,8 @@ fn number(value: Option<f64>, digits: usize) -> String {
 
 #[cfg(test)]
 mod tests {
-    use ff_sim::flow::tortoise::experiment::Runners;
-    use ff_sim::flow::tortoise::outcome::{Seen, TortoiseOutcome};
+    use ff_flow::tortoise::experiment::Runners;
+    use ff_flow::tortoise::outcome::{Seen, TortoiseOutcome};
 
     use super::*;
 

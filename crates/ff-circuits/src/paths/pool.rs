@@ -20,8 +20,8 @@ use ff_archives::source::SourceError;
 use ff_dir::DocumentError;
 use ff_dir::consensus::Consensus;
 use ff_dir::microdescriptors::Microdescriptors;
+use ff_flow::path::Factors;
 use ff_report::input::{InputError, Inputs};
-use ff_sim::flow::path::Factors;
 use tor_netdoc::types::policy::PortPolicy;
 
 use crate::network::micros::{Unreadable, microdescriptors};

@@ -17,15 +17,15 @@ use std::collections::BTreeMap;
 use anyhow::{Context, Result};
 use ff_archives::network::Network;
 use ff_archives::read::shadow::{Results, parse_results};
+use ff_flow::parallel;
+use ff_flow::sim::Summary;
+use ff_flow::tmodel::{Library, Model};
 use ff_report::stats;
 
 use super::public::{self, SIZES};
 use super::{Data, NEEDS_DATA, Sampled, Value, value};
-use crate::flow::closed::{Rounds, System};
-use crate::flow::sim::Summary;
-use crate::flow::tmodel::{Library, Model};
-use crate::flow::trial::{self, Choice, TrialResult, TrialSetting};
-use crate::parallel;
+use crate::trial::closed::{Rounds, System};
+use crate::trial::{self, Choice, TrialResult, TrialSetting};
 
 /// All networks.
 const ALL: [u8; 7] = [1, 2, 3, 4, 5, 6, 7];

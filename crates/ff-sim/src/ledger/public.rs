@@ -2,11 +2,11 @@
 //! Tor of 2019 (D8).
 
 use anyhow::{Context, Result};
+use ff_flow::sim::LIMITS_SECS;
 use ff_report::stats;
 
 use super::{Data, Value, value};
-use crate::flow::sim::LIMITS_SECS;
-use crate::flow::trial::TrialSetting;
+use crate::trial::TrialSetting;
 
 /// Statistics of the public Tor of 2019 and of three simulations of it at full size.
 pub(super) const STATISTICS: &str = "d-2019/tor-2019-and-shadow-stats.txt";

@@ -9,9 +9,9 @@ use std::io::{BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use ff_archives::joined::Joined;
 use ff_archives::read::series::{Series, SeriesKind, daily};
 use ff_sim::analysis::engine::{Engine, EngineSettings};
-use ff_sim::analysis::joined::Joined;
 use ff_sim::analysis::outcome::{ErrorAnalysis, NetworkStep, RelayWindow};
 use ff_sim::analysis::speed_test::{BEGIN_2019, speed_test};
 use ff_sim::analysis::window::Window;

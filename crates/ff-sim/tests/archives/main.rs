@@ -6,7 +6,6 @@ mod attack;
 mod cli;
 mod compare;
 mod flow;
-mod flow_shadow;
 mod ledger;
 mod mutations;
 mod read;

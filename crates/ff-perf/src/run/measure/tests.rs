@@ -87,7 +87,7 @@ fn network(weight: f64) -> CircuitNetwork {
     let relays: Vec<_> = (0..8).map(relay).collect();
     let mut network = CircuitNetwork::default();
     network.pool = Pool::from(ff_archives::network::Network { relays, ..Default::default() });
-    network.pool.factors = Some(ff_sim::flow::path::Factors {
+    network.pool.factors = Some(ff_flow::path::Factors {
         guard: [1.0, 0.0, 0.0, 0.0],
         middle: [0.0, 1.0, 0.0, 0.0],
         exit: [0.0, 0.0, 1.0, 0.0],

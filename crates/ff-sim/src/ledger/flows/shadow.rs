@@ -3,12 +3,12 @@
 
 use anyhow::{Context, Result};
 use ff_archives::read::shadow::Results;
+use ff_flow::sim::Summary;
 use ff_report::stats;
 
 use super::super::public::SIZES;
 use super::super::{Value, value};
 use super::{Kind, SHADOWS_LOAD, Simulated, known, percent};
-use crate::flow::sim::Summary;
 
 /// The time to the first byte, the times to the last byte by size, and Gbit/s.
 fn ours(summary: &Summary) -> [f64; 5] {

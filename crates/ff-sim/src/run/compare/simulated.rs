@@ -7,8 +7,8 @@ use ff_report::progress::ProgressLine;
 use serde::Serialize;
 
 use crate::cli::compare::CompareArgs;
-use crate::flow::trial::{self, Choice, TrialSetting};
 use crate::run::{Reading, weights};
+use crate::trial::{self, Choice, TrialSetting};
 
 /// Simulated downloads with one file's weights.
 #[derive(Serialize)]
