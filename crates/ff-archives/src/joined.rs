@@ -1,13 +1,14 @@
-//! Tables of advertised bandwidths and weights as readings for the engine.
+//! Tables of advertised bandwidths and weights as readings for an analysis.
 //!
 //! A weight belongs to a time only if both tables have exactly that second. Weights of other times
 //! are skipped and counted.
 
 use std::collections::BTreeMap;
 
+use ff_base::identity::Fingerprint;
+
 use crate::read::series::{Cursor, Series};
 use crate::reading::Reading;
-use ff_base::identity::Fingerprint;
 
 /// Iterates over one or two tables, by the times of the first.
 #[derive(Clone, Debug)]

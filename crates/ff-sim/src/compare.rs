@@ -16,11 +16,11 @@ pub mod predict;
 
 use std::collections::BTreeMap;
 
+use ff_archives::network::{CapacitySource, Network};
 use ff_base::identity::Fingerprint;
 use ff_report::stats;
 use serde::Serialize;
 
-use ff_archives::network::{CapacitySource, Network};
 pub use groups::{ComparedGroup, GroupedBy};
 
 use crate::analysis::moment::{CapacityKind, Scale, weight_error};
