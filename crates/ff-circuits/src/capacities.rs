@@ -1,6 +1,6 @@
 //! Reads the capacities of relays from files of any supported kind.
 //!
-//! Networks are read as in ff-sim (consensuses of either flavour, relayinfo JSON, tables of
+//! Networks are read by ff-archives (consensuses of either flavour, relayinfo JSON, tables of
 //! experiments, hours of a store). Files of `ff-bwauth` are read too: results files (`.jsonl`), its
 //! export of results (CSV), and bandwidth files. A consensus alone has weights, which are then used
 //! as capacities and reported as weights.
@@ -123,7 +123,7 @@ enum Kind {
     /// Its export of results (CSV).
     Export,
     BandwidthFile,
-    /// Any other kind, which ff-sim reads or refuses.
+    /// Any other kind, which ff-archives reads or refuses.
     Network,
 }
 
@@ -151,7 +151,7 @@ fn kind(path: &Path) -> Kind {
     if path.extension().is_some_and(|extension| extension == "jsonl") {
         return Kind::Results;
     }
-    // An hour of a store is not a file; ff-sim reads compressed files.
+    // An hour of a store is not a file; ff-archives reads compressed files.
     first_bytes(path).map_or(Kind::Network, |bytes| Kind::of(&bytes))
 }
 

@@ -1,5 +1,5 @@
-//! Tortoise with real tors: compares each experiment with ff-sim's flow model, and each claim with
-//! the paper and the model.
+//! Tortoise with real tors: compares each experiment with ff-flow's model, and each claim with the
+//! paper and the model.
 //!
 //! Rates are compared as parts of the mean without a limit and without client relays, of the lab
 //! and of the model respectively. Each has one fitted parameter, and the mean to which it was
