@@ -1,6 +1,6 @@
 //! The scanners compared with tor-netdoc on the same documents, in one run: `FF_SIM_DATA=DIR cargo
-//! bench -p ff-archives --bench readers` takes a whole consensus and 587 descriptors of the data, and
-//! without it the tests' samples.
+//! bench -p ff-archives --bench readers` takes a whole consensus and 587 descriptors of the data,
+//! and without it the tests' samples.
 
 use std::hint::black_box;
 use std::io::Read;

@@ -9,9 +9,9 @@ pub const ALL_RELAYS: u32 = 7_203;
 /// The relays to which a link is exempt, as values of `FFIngressExempt`.
 pub const EXEMPT: [&str; 2] = ["fast", "stable-fast"];
 /// For each class of relays, in the order of
-/// [`Position::ALL`](ff_archives::network::Position::ALL): its share of total weight, and the shares
-/// of the class's weight without the flags of each of [`EXEMPT`], in the consensus of 2022-11-19
-/// 10:00 (safexfj/safe_tor @5fcbb0c).
+/// [`Position::ALL`](ff_archives::network::Position::ALL): its share of total weight, and the
+/// shares of the class's weight without the flags of each of [`EXEMPT`], in the consensus of
+/// 2022-11-19 10:00 (safexfj/safe_tor @5fcbb0c).
 const FLAGS_2022: [(f64, [f64; 2]); 4] = [
     (0.366_019_6, [0.0, 0.0]),
     (0.337_478_0, [0.000_253_4, 0.637_448_7]),
