@@ -8,6 +8,9 @@ use std::collections::BTreeSet;
 use std::fmt::Display;
 use std::io::Write;
 
+use ff_archives::network::Network;
+use ff_archives::read::consensus::Consensus;
+use ff_archives::read::{relayinfo, shadow};
 use ff_circuits::bound::Capacities as Bounds;
 use ff_circuits::buckets::Buckets;
 use ff_circuits::buckets::truth::{self, Compared};
@@ -16,9 +19,6 @@ use ff_circuits::check::history;
 use ff_circuits::paths::{MOST_RELAYS, file};
 use ff_report::input::Inputs;
 use ff_report::skipped::Skips;
-use ff_sim::network::Network;
-use ff_sim::read::consensus::Consensus;
-use ff_sim::read::{relayinfo, shadow};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|input: &[u8]| {

@@ -5,11 +5,11 @@
 use std::collections::HashSet;
 use std::net::IpAddr;
 
+use ff_archives::network::{Network, Relay};
 use ff_circuits::paths::pool::Pool;
 use ff_circuits::paths::{Choice, Generator, Lengths, Rules, file};
 use ff_dir::consensus::Consensus;
 use ff_dir::microdescriptors::Microdescriptors;
-use ff_sim::network::{Network, Relay};
 use libfuzzer_sys::fuzz_target;
 use rand::SeedableRng;
 use rand_chacha::ChaCha12Rng;

@@ -4,8 +4,8 @@
 
 use std::fs;
 
+use ff_archives::read::archive::{self, Document};
 use ff_report::skipped::Skips;
-use ff_sim::read::archive::{self, Document};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|input: &[u8]| {

@@ -2,7 +2,7 @@
 //! the same.
 #![no_main]
 
-use ff_sim::read::consensus::Consensus;
+use ff_archives::read::consensus::Consensus;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|input: &[u8]| {

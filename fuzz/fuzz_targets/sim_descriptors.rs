@@ -1,8 +1,8 @@
 //! Any bytes as server descriptors: each is kept or named, and what is kept can be looked at.
 #![no_main]
 
-use ff_sim::read::archive;
-use ff_sim::read::descriptor::Descriptors;
+use ff_archives::read::archive;
+use ff_archives::read::descriptor::Descriptors;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|input: &[u8]| {

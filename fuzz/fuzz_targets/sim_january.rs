@@ -1,8 +1,8 @@
 //! Any bytes as the tables of January 2019: which relays there were, and when they were listed.
 #![no_main]
 
+use ff_archives::read::january::{self, Presence};
 use ff_report::skipped::Skips;
-use ff_sim::read::january::{self, Presence};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|input: &[u8]| {

@@ -5,7 +5,7 @@
 use std::fs;
 use std::path::Path;
 
-use ff_sim::merge;
+use ff_report::merge;
 use libfuzzer_sys::fuzz_target;
 
 /// A file of every folder of results.

@@ -3,7 +3,7 @@
 
 use std::io::Read;
 
-use ff_sim::read::relayinfo;
+use ff_archives::read::relayinfo;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|input: &[u8]| {

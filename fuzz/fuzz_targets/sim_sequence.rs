@@ -2,8 +2,8 @@
 //! each is as alone.
 #![no_main]
 
-use ff_sim::read::archive;
-use ff_sim::read::consensus::{Consensus, Sequence};
+use ff_archives::read::archive;
+use ff_archives::read::consensus::{Consensus, Sequence};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|input: &[u8]| {

@@ -2,7 +2,7 @@
 //! values are.
 #![no_main]
 
-use ff_sim::read::series::{Series, SeriesKind, daily};
+use ff_archives::read::series::{Series, SeriesKind, daily};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|input: &[u8]| {

@@ -1,8 +1,8 @@
 //! Any bytes as Shadow's networks and results.
 #![no_main]
 
+use ff_archives::read::shadow;
 use ff_report::skipped::Skips;
-use ff_sim::read::shadow;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|input: &[u8]| {

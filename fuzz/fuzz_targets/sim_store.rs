@@ -8,20 +8,21 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
+use ff_archives::store::history::History;
+use ff_archives::store::place::ArchiveStore;
+use ff_archives::store::plan::IngestPlan;
+use ff_archives::store::{ArchiveStoreError, hour, ingest};
 use ff_report::progress::ProgressLine;
-use ff_sim::store::history::History;
-use ff_sim::store::place::ArchiveStore;
-use ff_sim::store::plan::IngestPlan;
-use ff_sim::store::{ArchiveStoreError, hour, ingest};
 use libfuzzer_sys::fuzz_target;
 
 /// 2020-02-29 11:00:00 in UTC, when the consensus of the samples is from.
 const HOUR: u64 = 1_582_974_000;
 /// The consensus.
-const CONSENSUS: &[u8] = include_bytes!("../../crates/ff-sim/tests/data/read-2020-02-29-consensus");
+const CONSENSUS: &[u8] =
+    include_bytes!("../../crates/ff-archives/tests/data/read-2020-02-29-consensus");
 /// Descriptors of its relays.
 const DESCRIPTORS: &[u8] =
-    include_bytes!("../../crates/ff-sim/tests/data/read-2020-02-29-descriptors.xz");
+    include_bytes!("../../crates/ff-archives/tests/data/read-2020-02-29-descriptors.xz");
 
 /// The files of a small store by their paths within it.
 fn template() -> &'static BTreeMap<PathBuf, Vec<u8>> {

@@ -1,7 +1,7 @@
 //! Any bytes as a Markov model of streams or packets.
 #![no_main]
 
-use ff_sim::flow::tmodel::Model;
+use ff_flow::tmodel::Model;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|input: &[u8]| {

@@ -25,7 +25,7 @@ pub mod text;
 
 use std::collections::BTreeMap;
 
-use ff_sim::network::Network;
+use ff_archives::network::Network;
 use serde::Serialize;
 
 use self::congested::Congested;

@@ -1,6 +1,6 @@
 //! Reads the capacities of relays from files of any supported kind.
 //!
-//! Networks are read as in ff-sim (consensuses of either flavour, relayinfo JSON, tables of
+//! Networks are read by ff-archives (consensuses of either flavour, relayinfo JSON, tables of
 //! experiments, hours of a store). Files of `ff-bwauth` are read too: results files (`.jsonl`), its
 //! export of results (CSV), and bandwidth files. A consensus alone has weights, which are then used
 //! as capacities and reported as weights.
@@ -9,12 +9,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use anyhow::{Context as _, Error, Result, ensure};
+use ff_archives::network::{CapacitySource, Network, Relay};
 use ff_base::text::into_unix;
 use ff_plan::outcome::Outcome;
 use ff_plan::publish::results::read::outcomes;
 use ff_proto::aggregate::Verdict;
 use ff_report::input::Inputs;
-use ff_sim::network::{CapacitySource, Network, Relay};
 
 use crate::paths::weights::reading;
 
@@ -68,7 +68,7 @@ impl Capacities {
             }
             Kind::Export => export(&file, &inputs.read(path)?)?,
             Kind::BandwidthFile => bandwidth_file(&file, &inputs.read(path)?)?,
-            Kind::Network => ff_sim::source::network(path, inputs)?.0.into(),
+            Kind::Network => ff_archives::source::network(path, inputs)?.0.into(),
         };
         found.checked(&file)
     }
@@ -123,7 +123,7 @@ enum Kind {
     /// Its export of results (CSV).
     Export,
     BandwidthFile,
-    /// Any other kind, which ff-sim reads or refuses.
+    /// Any other kind, which ff-archives reads or refuses.
     Network,
 }
 
@@ -151,7 +151,7 @@ fn kind(path: &Path) -> Kind {
     if path.extension().is_some_and(|extension| extension == "jsonl") {
         return Kind::Results;
     }
-    // An hour of a store is not a file; ff-sim reads compressed files.
+    // An hour of a store is not a file; ff-archives reads compressed files.
     first_bytes(path).map_or(Kind::Network, |bytes| Kind::of(&bytes))
 }
 
@@ -373,7 +373,7 @@ mod tests {
             fingerprint: [id; 20],
             capacity: Some(ff_proto::units::BytesPerSec::new(1000)),
             weight: 1.5e308,
-            flags: ff_sim::network::Flags { running: true, ..Default::default() },
+            flags: ff_archives::network::Flags { running: true, ..Default::default() },
             ..Relay::default()
         };
         let network = Network { relays: vec![relay(1), relay(2)], ..Network::default() };

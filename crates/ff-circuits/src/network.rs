@@ -173,7 +173,7 @@ impl CircuitNetwork {
                 flags: entry.flags,
             });
         }
-        let mut drawn = ff_sim::network::Network::from(consensus);
+        let mut drawn = ff_archives::network::Network::from(consensus);
         drawn
             .relays
             .retain(|relay| network.by_id.contains_key(&hex::encode_upper(relay.fingerprint)));

@@ -6,7 +6,7 @@
 //!                └▶ Through ─▶ paths through relays of a list: check
 //! ```
 //!
-//! Paths are drawn as in ff-sim ([`ff_sim::flow::path`]): first the exit, then the guard, then the
+//! Paths are drawn as in [`ff_flow::path`]: first the exit, then the guard, then the
 //! relays between, no relay twice, and no two of a family or a /16. This module decides which
 //! relays may be at which place: an exit must allow the port, if policies are known, and with Tor's
 //! rules relays must have the flags that clients require, if the network uses these flags.
@@ -16,8 +16,8 @@ pub mod pool;
 pub mod through;
 pub mod weights;
 
-use ff_sim::flow::path::{Ahead, Factors, Paths};
-use ff_sim::network::{Network, Relay};
+use ff_archives::network::{Network, Relay};
+use ff_flow::path::{Ahead, Factors, Paths};
 use rand::Rng;
 use rand::distr::Distribution;
 use rand::distr::weighted::WeightedIndex;

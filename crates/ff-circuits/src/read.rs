@@ -18,8 +18,8 @@ use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::path::{Path, PathBuf};
 
+use ff_archives::network::{Network, Relay};
 use ff_report::input::{InputError, Inputs};
-use ff_sim::network::{Network, Relay};
 use serde::Serialize;
 
 use crate::record::Probe;

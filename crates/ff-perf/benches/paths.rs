@@ -1,8 +1,8 @@
 //! Time to draw a path in a network of 6,528 relays, as in July 2019, and of 10^6.
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use ff_archives::network::{Flags, Network, Relay};
 use ff_circuits::paths::{Choice, Generator, Lengths, Rules};
-use ff_sim::network::{Flags, Network, Relay};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha12Rng;
 

@@ -100,9 +100,9 @@ impl Iterator for PathPlan {
 
 #[cfg(test)]
 mod tests {
+    use ff_archives::network::{Flags, Relay};
     use ff_circuits::paths::pool::Pool;
     use ff_circuits::paths::{Lengths, Rules};
-    use ff_sim::network::{Flags, Relay};
 
     use super::*;
 
@@ -119,7 +119,8 @@ mod tests {
         let of = |relays: &[Relay]| {
             let relays = relays.to_vec();
             let mut network = CircuitNetwork::default();
-            network.pool = Pool::from(ff_sim::network::Network { relays, ..Default::default() });
+            network.pool =
+                Pool::from(ff_archives::network::Network { relays, ..Default::default() });
             PathPlan::drawn(&network, &choice, 1, 10, Box::new(|number| number == 3))
         };
         assert_eq!(of(&relays).err(), Some(NoPaths::None(3)));

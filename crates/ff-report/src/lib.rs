@@ -3,7 +3,9 @@
 pub mod ahead;
 pub mod figure;
 pub mod input;
+pub mod ledger;
 pub mod markup;
+pub mod merge;
 pub mod options;
 pub mod output;
 pub mod progress;

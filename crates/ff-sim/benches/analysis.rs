@@ -5,9 +5,10 @@ use std::fs;
 use std::path::Path;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use ff_sim::analysis::engine::{Engine, EngineSettings, Reading};
+use ff_archives::read::series::{Series, SeriesKind};
+use ff_archives::reading::Reading;
+use ff_sim::analysis::engine::{Engine, EngineSettings};
 use ff_sim::analysis::window::Window;
-use ff_sim::read::series::{Series, SeriesKind};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha12Rng;
 
@@ -51,7 +52,8 @@ fn engine(criterion: &mut Criterion) {
 
 /// A table, from xz to memory.
 fn table(criterion: &mut Criterion) {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/analysis-advertised.csv.xz");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../ff-archives/tests/data/analysis-advertised.csv.xz");
     let bytes = fs::read(path).expect("the sample is there");
     criterion.bench_function("analysis/a table of 127 relays and 285 times", |bencher| {
         bencher.iter(|| Series::read("t.csv", SeriesKind::BytesPerSec, bytes.as_slice()));

@@ -35,7 +35,6 @@
 
 pub mod engine;
 pub mod groups;
-pub mod joined;
 pub mod moment;
 pub mod new_relays;
 pub mod outcome;

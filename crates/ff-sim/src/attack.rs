@@ -36,9 +36,8 @@ pub mod table2;
 pub mod traffic;
 pub mod views;
 
+use ff_archives::network::Network;
 use serde::Serialize;
-
-use crate::network::Network;
 
 /// The name of the attack that has the curves of all systems.
 pub const TABLE2: &str = "Table 2";

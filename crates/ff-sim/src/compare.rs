@@ -16,6 +16,7 @@ pub mod predict;
 
 use std::collections::BTreeMap;
 
+use ff_archives::network::{CapacitySource, Network};
 use ff_base::identity::Fingerprint;
 use ff_report::stats;
 use serde::Serialize;
@@ -24,7 +25,6 @@ pub use groups::{ComparedGroup, GroupedBy};
 
 use crate::analysis::moment::{CapacityKind, Scale, weight_error};
 use crate::analysis::ranks::under_weighted;
-use crate::network::{CapacitySource, Network};
 
 /// A share has changed much if the greater one is more than this many times the smaller one.
 pub const MUCH: f64 = 2.0;
@@ -168,7 +168,7 @@ fn shares(network: &Network, files: [&Weights; 2]) -> Vec<ComparedRelay> {
 #[expect(clippy::cast_precision_loss, reason = "weights above 2^53 are rounded, to one in 2^53")]
 fn of_network(network: &Network, file: &Weights) -> Vec<f64> {
     let mut left = file.clone();
-    let weight = |relay: &crate::network::Relay| {
+    let weight = |relay: &ff_archives::network::Relay| {
         left.remove(&relay.fingerprint).map_or(0.0, |weight| weight as f64)
     };
     network.relays.iter().map(weight).collect()
@@ -219,10 +219,10 @@ fn gini(sorted: &[f64]) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use ff_archives::network::{Flags, Relay};
     use ff_proto::units::BytesPerSec;
 
     use super::*;
-    use crate::network::{Flags, Relay};
 
     /// A network of relays with these capacities; even ones are guards, odd ones exits.
     fn network(mbit: &[u64]) -> Network {

@@ -3,5 +3,3 @@
 pub mod attacks;
 pub mod errors;
 pub mod schedule;
-pub mod tortoise;
-pub mod transfers;

@@ -25,9 +25,8 @@ pub mod peerflow;
 pub mod sbws;
 pub mod torflow;
 
+use ff_archives::network::Position;
 use ff_plan::publish::scaling::Inputs;
-
-use crate::network::Position;
 
 /// Bytes of a kilobyte, in the unit of weights.
 pub const KILOBYTE: f64 = 1000.0;

@@ -28,6 +28,8 @@ use std::process::ExitCode;
 use std::thread;
 
 use anyhow::{Context, Result};
+use ff_archives::network::Network;
+use ff_archives::source;
 use ff_report::figure::Figure;
 use ff_report::input::Inputs;
 use ff_report::markup::Visible;
@@ -37,8 +39,6 @@ use ff_report::skipped::Skips;
 use serde::Serialize;
 
 use crate::cli::{Cli, Command, DescribedArgs, OutArgs};
-use crate::network::Network;
-use crate::source;
 
 /// The exit status if too much of the input was left out.
 const TOO_MUCH_SKIPPED: u8 = 5;

@@ -26,6 +26,7 @@ pub mod what_if;
 use std::borrow::Borrow;
 use std::collections::BTreeSet;
 
+use ff_archives::network::{CapacitySource, Network};
 use ff_plan::period::schedule::ScheduleRules;
 use ff_plan::period::{Measurer, ScheduledRelay, Team, guess_for_new};
 use ff_proto::params::{PERIOD_SECS, ParamError, Params};
@@ -33,7 +34,6 @@ use ff_proto::units::BytesPerSec;
 use serde::Serialize;
 
 use self::scaling::ScaleError;
-use crate::network::{CapacitySource, Network};
 
 /// A relay that ran for a smaller share of the source's interval is not scheduled.
 pub const LEAST_RUNNING: f64 = 0.5;

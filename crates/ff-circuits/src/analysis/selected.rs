@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use ff_sim::network::Network;
+use ff_archives::network::Network;
 use rand::SeedableRng as _;
 use rand_chacha::ChaCha12Rng;
 use serde::Serialize;

@@ -10,7 +10,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 
-use ff_sim::network::{Network, Relay};
+use ff_archives::network::{Network, Relay};
 use serde::Serialize;
 use statrs::function::beta::checked_beta_reg;
 

@@ -1,5 +1,5 @@
-//! Tortoise with real tors: compares each experiment with ff-sim's flow model, and each claim with
-//! the paper and the model.
+//! Tortoise with real tors: compares each experiment with ff-flow's model, and each claim with the
+//! paper and the model.
 //!
 //! Rates are compared as parts of the mean without a limit and without client relays, of the lab
 //! and of the model respectively. Each has one fitted parameter, and the mean to which it was
@@ -8,10 +8,10 @@
 use std::fmt::Write as _;
 
 use anyhow::{Context as _, Result};
-use ff_sim::flow::tortoise::cells::{RUNNERS, Results, cell};
-use ff_sim::flow::tortoise::experiment::Cell;
-use ff_sim::flow::tortoise::users::UserKind;
-use ff_sim::ledger::tortoise::{ClaimLine, lines};
+use ff_flow::tortoise::cells::{RUNNERS, Results, cell};
+use ff_flow::tortoise::claims::{ClaimLine, lines};
+use ff_flow::tortoise::experiment::Cell;
+use ff_flow::tortoise::users::UserKind;
 use serde::Serialize;
 
 /// The largest relative difference between lab and model.
@@ -241,8 +241,8 @@ fn number(value: Option<f64>, digits: usize) -> String {
 
 #[cfg(test)]
 mod tests {
-    use ff_sim::flow::tortoise::experiment::Runners;
-    use ff_sim::flow::tortoise::outcome::{Seen, TortoiseOutcome};
+    use ff_flow::tortoise::experiment::Runners;
+    use ff_flow::tortoise::outcome::{Seen, TortoiseOutcome};
 
     use super::*;
 

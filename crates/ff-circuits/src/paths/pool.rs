@@ -15,13 +15,13 @@
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
+use ff_archives::network::{Network, Relay};
+use ff_archives::source::SourceError;
 use ff_dir::DocumentError;
 use ff_dir::consensus::Consensus;
 use ff_dir::microdescriptors::Microdescriptors;
+use ff_flow::path::Factors;
 use ff_report::input::{InputError, Inputs};
-use ff_sim::flow::path::Factors;
-use ff_sim::network::{Network, Relay};
-use ff_sim::source::SourceError;
 use tor_netdoc::types::policy::PortPolicy;
 
 use crate::network::micros::{Unreadable, microdescriptors};
@@ -119,7 +119,7 @@ impl Pool {
         descriptors: Option<&Path>,
         inputs: &mut Inputs,
     ) -> Result<Self, PoolError> {
-        let (mut network, _) = ff_sim::source::described(path, descriptors, inputs)?;
+        let (mut network, _) = ff_archives::source::described(path, descriptors, inputs)?;
         let bytes = if path.is_file() { inputs.read(path)? } else { Vec::new() };
         let text = String::from_utf8_lossy(&bytes);
         let consensus = match Consensus::parse(&text) {

@@ -1,6 +1,6 @@
 //! Compares paths with probabilities that are computed separately.
 
-use ff_sim::network::Flags;
+use ff_archives::network::Flags;
 use rand::SeedableRng;
 use rand_chacha::ChaCha12Rng;
 

@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use ff_sim::flow::path::Paths;
+use ff_flow::path::Paths;
 use rand::Rng;
 
 use super::pool::Pool;
@@ -159,8 +159,8 @@ impl Places<'_> {
 
 #[cfg(test)]
 mod tests {
-    use ff_sim::flow::path::Factors;
-    use ff_sim::network::{Flags, Network, Relay};
+    use ff_archives::network::{Flags, Network, Relay};
+    use ff_flow::path::Factors;
     use rand::SeedableRng as _;
     use rand_chacha::ChaCha12Rng;
 

@@ -50,7 +50,7 @@ pub fn weigh(pool: &mut Pool, file: &str, bytes: &[u8]) -> Result<usize> {
 
 #[cfg(test)]
 mod tests {
-    use ff_sim::network::{Flags, Network, Relay};
+    use ff_archives::network::{Flags, Network, Relay};
 
     use super::*;
 

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
-use ff_sim::flow::path::LONGEST;
+use ff_flow::path::LONGEST;
 
 /// Options of `bound`.
 #[derive(Args, Clone, Debug)]

@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
+use ff_flow::tortoise::experiment::TortoiseSetting;
 use ff_sim::cli::TortoiseFigure;
-use ff_sim::flow::tortoise::experiment::TortoiseSetting;
 
 /// Experiments of `ff-perf lab`.
 #[derive(Debug, Subcommand)]

@@ -5,13 +5,13 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result, ensure};
+use ff_archives::network::Network;
 use ff_circuits::analysis::{AnalysisOptions, Report, figures, tables, text};
 use ff_circuits::buckets::truth::parse;
 use ff_circuits::read::Circuits;
 use ff_report::input::Inputs;
 use ff_report::markup::Visible;
 use ff_report::output::{Folder, Summary};
-use ff_sim::network::Network;
 
 use super::print;
 use crate::cli::analyze::AnalyzeArgs;
@@ -65,7 +65,7 @@ fn network(
     inputs: &mut Inputs,
 ) -> Result<Option<Network>> {
     let Some(path) = &args.network else { return Ok(None) };
-    let (network, _) = ff_sim::source::described(path, args.descriptors.as_deref(), inputs)?;
+    let (network, _) = ff_archives::source::described(path, args.descriptors.as_deref(), inputs)?;
     ensure!(
         circuits.known(&network) > 0,
         "{} has none of the {} relays of the circuits: give a network of the time when they were measured",

@@ -9,6 +9,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result, ensure};
+use ff_archives::network::Network;
 use ff_circuits::bound::Capacities as Bounds;
 use ff_circuits::bound::losses::{self, Drawn, Group, Loss, losses};
 use ff_circuits::bound::sampled::Sampled;
@@ -17,7 +18,6 @@ use ff_circuits::paths::pool::{Pool, PoolError};
 use ff_report::figure::{Axis, Figure, distribution};
 use ff_report::input::{Input, Inputs};
 use ff_report::output::Folder;
-use ff_sim::network::Network;
 use rand::SeedableRng;
 use rand_chacha::ChaCha12Rng;
 use serde::Serialize;
@@ -250,7 +250,7 @@ fn groups(network: &Network) -> (Vec<Group>, Vec<Group>) {
     for (place, relay) in network.relays.iter().enumerate() {
         classes.entry(relay.position()).or_default().push(place);
     }
-    let class = |(class, relays): (ff_sim::network::Position, Vec<usize>)| {
+    let class = |(class, relays): (ff_archives::network::Position, Vec<usize>)| {
         let who = class.name().to_owned();
         Group { who, relays }
     };

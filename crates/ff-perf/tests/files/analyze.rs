@@ -46,8 +46,8 @@ fn text(path: &Path) -> &str {
 /// Fingerprints of the 22 relays in ff-sim's sample of a consensus.
 fn relays() -> Vec<String> {
     let bytes =
-        fs::read(data("../ff-sim/tests/data/read-2020-02-29-consensus")).expect("the sample");
-    let consensus = ff_sim::read::consensus::Consensus::parse(&bytes).expect("a consensus");
+        fs::read(data("../ff-archives/tests/data/read-2020-02-29-consensus")).expect("the sample");
+    let consensus = ff_archives::read::consensus::Consensus::parse(&bytes).expect("a consensus");
     let hex = |id: &[u8]| id.iter().map(|byte| format!("{byte:02X}")).collect();
     consensus.relays.iter().map(|relay| hex(&relay.fingerprint)).collect()
 }
@@ -190,8 +190,8 @@ fn circuits_are_taken_in_the_order_in_which_they_began() {
 fn selections_gain_and_cost_what_they_must() {
     let dir = tempfile::tempdir().expect("a directory");
     fs::write(dir.path().join("circuits-1.jsonl"), lines(6_000, 1)).expect("written");
-    let consensus = data("../ff-sim/tests/data/read-2020-02-29-consensus");
-    let descriptors = data("../ff-sim/tests/data/read-2020-02-29-descriptors.xz");
+    let consensus = data("../ff-archives/tests/data/read-2020-02-29-consensus");
+    let descriptors = data("../ff-archives/tests/data/read-2020-02-29-descriptors.xz");
     let figures = dir.path().join("figures");
     let found = json(&[
         text(dir.path()),
@@ -338,7 +338,7 @@ fn bad_input_is_named_in_one_sentence_and_nothing_is_written() {
     let error = fails(&[text(&good), "--figures", text(&at("not-a-folder"))]);
     assert!(error.contains("not-a-folder cannot be written"), "{error}");
     write("circuits-strangers.jsonl", &lines(10, 2).replace("\"id\":\"", "\"id\":\"0"));
-    let consensus = data("../ff-sim/tests/data/read-2020-02-29-consensus");
+    let consensus = data("../ff-archives/tests/data/read-2020-02-29-consensus");
     let error = fails(&[text(&at("circuits-strangers.jsonl")), "--network", text(&consensus)]);
     assert!(error.contains("read-2020-02-29-consensus has none of the"), "{error}");
     for odd in [

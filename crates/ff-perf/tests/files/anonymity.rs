@@ -3,11 +3,11 @@
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 
+use ff_archives::network::{Network, Position, Relay};
+use ff_archives::weights::{CircuitPlace, Sums, Weights};
 use ff_circuits::anonymity::attacker::Attackers;
 use ff_circuits::anonymity::{Ends, Whole, corrected, published, thinned};
 use ff_report::input::Inputs;
-use ff_sim::network::{Network, Position, Relay};
-use ff_sim::weights::{CircuitPlace, Sums, Weights};
 use rand::distr::Distribution as _;
 use rand::distr::weighted::WeightedIndex;
 use rand::{RngExt as _, SeedableRng as _};
@@ -145,7 +145,8 @@ fn a_selection_that_prefers_relays_costs_more_than_one_at_random() {
 fn the_published_measures_fall_by_themselves_on_a_real_consensus() {
     let data = PathBuf::from(std::env::var_os("FF_SIM_DATA").expect("FF_SIM_DATA"));
     let path = data.join("b-series/2019-07-14-00-00-00-consensus.xz");
-    let (network, _) = ff_sim::source::network(&path, &mut Inputs::default()).expect("a consensus");
+    let (network, _) =
+        ff_archives::source::network(&path, &mut Inputs::default()).expect("a consensus");
     let factors = Weights::of(&Sums::of(&network, 28), 10_000).expect("weights");
     let weight = |place: CircuitPlace, fits: fn(Position) -> bool| -> Vec<f64> {
         let of = |relay: &Relay| {

@@ -1,5 +1,5 @@
 //! `ff-perf bound` and `ff-perf paths` as users run them, on samples of ff-sim's tests (for their
-//! origin see `crates/ff-sim/tests/data/read.md`).
+//! origin see `crates/ff-archives/tests/data/read.md`).
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -8,7 +8,7 @@ use serde_json::Value;
 
 /// Path of a sample of ff-sim's tests.
 fn sample(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../ff-sim/tests/data").join(name)
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../ff-archives/tests/data").join(name)
 }
 
 fn ff_perf(args: &[&str]) -> Output {

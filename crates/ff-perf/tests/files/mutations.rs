@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
+use ff_archives::network::Network;
 use ff_circuits::analysis::{AnalysisOptions, Report};
 use ff_circuits::bound::Capacities as Bounds;
 use ff_circuits::buckets::Buckets;
@@ -18,7 +19,6 @@ use ff_circuits::replay::Timeout;
 use ff_dir::consensus::Consensus;
 use ff_dir::microdescriptors::Microdescriptors;
 use ff_report::input::Inputs;
-use ff_sim::network::Network;
 use proptest::prelude::*;
 use rand::SeedableRng;
 use rand_chacha::ChaCha12Rng;
@@ -313,7 +313,7 @@ proptest! {
         is_ns in any::<bool>(), from in any::<usize>(), len in 0..60_usize, changes in changes(), rules in 0..4_usize,
     ) {
         let consensus =
-            if is_ns { "ff-sim/tests/data/read-2020-02-29-consensus" } else { "ff-dir/tests/data/microdesc-consensus" };
+            if is_ns { "ff-archives/tests/data/read-2020-02-29-consensus" } else { "ff-dir/tests/data/microdesc-consensus" };
         let bytes = mutated(sample(consensus).into_bytes(), (from, len), &changes);
         let micros = mutated(sample("ff-dir/tests/data/microdescriptors").into_bytes(), (from, len), &changes);
         let rules = [Rules::Tor, Rules::Weighted, Rules::Old, Rules::Uniform][rules];
@@ -349,7 +349,7 @@ fn what_is_changed_is_good_before() {
     assert_eq!(found.relays.len(), 2, "{found:?}");
     let micros = sample("ff-dir/tests/data/microdescriptors");
     for rules in [Rules::Tor, Rules::Weighted, Rules::Old, Rules::Uniform] {
-        let text = sample("ff-sim/tests/data/read-2020-02-29-consensus");
+        let text = sample("ff-archives/tests/data/read-2020-02-29-consensus");
         assert_eq!(drawn(&text, &micros, rules), Some(()), "{rules:?}");
     }
 }

@@ -4,10 +4,12 @@
 //! for a single reading costs more than the computation. So readings are collected by relay, and
 //! each relay is then processed for all times of the batch at once.
 
+use ff_archives::read::series::MOST_VALUE;
+use ff_archives::reading::Reading;
+
 use super::coverage::Covered;
 use super::outcome::{NetworkStep, RelayMeans};
-use super::reading::{MOST_RELAYS, MOST_WEIGHT, Reading, StepError};
-use crate::read::series::MOST_VALUE;
+use super::reading::{MOST_RELAYS, MOST_WEIGHT, StepError};
 
 /// Times per batch. More need more memory and are hardly faster.
 pub(super) const SLOTS: usize = 32;

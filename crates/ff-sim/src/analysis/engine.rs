@@ -12,11 +12,13 @@
 //! Memory grows with the number of relays times the length of the longest window, by a few bytes
 //! each, and by a few hundred bytes with every time.
 
+use ff_archives::reading::Reading;
+
 use super::batch::{Batch, Each, Mask, Moments, Run, SLOTS};
 use super::coverage::{Coverage, Covered};
 use super::outcome::{ErrorAnalysis, NetworkStep, NetworkWindow, RelayMeans, RelayWindow};
 use super::quotient::{quotient, unit};
-pub use super::reading::{MOST_RELAYS, MOST_STEPS, MOST_WEIGHT, Reading, StepError};
+pub use super::reading::{MOST_RELAYS, MOST_STEPS, MOST_WEIGHT, StepError};
 use super::relay::{Relay, RelayInWindow, WEIGHT_ONE};
 use super::spread::{Spread, Within};
 use super::window::Window;

@@ -1,6 +1,6 @@
 //! Errors of weights at one moment (Eq. 4-6), from a network alone.
 
-use crate::network::{Network, Relay};
+use ff_archives::network::{Network, Relay};
 
 /// Errors of weights at one moment.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -10,10 +10,10 @@
 //! so it is not followed. After a gap of more than a day everything starts anew: relays may have
 //! come and gone in it.
 
+use ff_archives::reading::Reading;
 use ff_base::utc::DAY_SECS;
 
 use super::outcome::NetworkStep;
-use super::reading::Reading;
 
 /// A weight of at least this part of a relay's share counts as the full share.
 pub const ENOUGH: f64 = 0.9;

@@ -1,4 +1,4 @@
-//! Input of an analysis: relays at a time, within bounds.
+//! Bounds of an analysis's input.
 
 /// Relays' numbers are below this.
 pub const MOST_RELAYS: u32 = 1 << 20;
@@ -6,17 +6,6 @@ pub const MOST_RELAYS: u32 = 1 << 20;
 pub const MOST_WEIGHT: u64 = 1 << 60;
 /// The greatest number of times: two hundred years of hours.
 pub const MOST_STEPS: usize = 1 << 21;
-
-/// A relay at one time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Reading {
-    /// The number of the relay, the same at all times.
-    pub relay: u32,
-    /// Advertised bandwidth in bytes per second, if known.
-    pub advertised: Option<u64>,
-    /// Weight, if it has one, in any unit that all relays of this time share.
-    pub weight: Option<u64>,
-}
 
 /// Why a time was rejected; the engine is unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

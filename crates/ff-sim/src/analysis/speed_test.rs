@@ -1,9 +1,8 @@
 //! The capacity found by the speed test of August 2019 (paper §3.4, Fig. 5), from daily totals of
 //! the network.
 
+use ff_archives::read::series::daily::Day;
 use ff_base::utc::DAY_SECS;
-
-use crate::read::series::daily::Day;
 
 /// The paper's test began on 2019-08-06.
 pub const BEGIN_2019: u64 = 1_565_049_600;

@@ -1,13 +1,15 @@
 //! Groups, rankings and new relays of small networks that are computed by hand.
 
-use super::engine::{Engine, EngineSettings, Reading};
+use ff_archives::read::series::daily::Day;
+use ff_archives::reading::Reading;
+
+use super::engine::{Engine, EngineSettings};
 use super::groups::{age_label, by_label};
 use super::new_relays::{NewRelays, median_days};
 use super::outcome::ErrorAnalysis;
 use super::ranks::{RankedBy, by_weight_error, overload, under_weighted};
 use super::speed_test::speed_test;
 use super::window::Window;
-use crate::read::series::daily::Day;
 
 const DAY: u64 = 86_400;
 

@@ -10,13 +10,13 @@
 //! downloads all of its capacity; the window of a circuit limits all downloads. Its limits: clients
 //! never leave slow relays, and only this relay limits a download.
 
+use ff_archives::network::{Network, Position};
 use ff_proto::units::BytesPerSec;
 use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha12Rng;
 
 use super::sample::{PAPERS_TOTAL, bytes, papers_capacities};
 use super::{Attack, Basis, Point, System};
-use crate::network::{Network, Position};
 use crate::others::torflow::{self, Errors, Gains, TorFlowOptions};
 use crate::others::{KILOBYTE, Sample, sbws};
 
@@ -47,7 +47,8 @@ impl Scanned {
         let factor = 1.0 - bytes(attacker) / bytes(PAPERS_TOTAL);
         let mut capacities: Vec<f64> = honest.into_iter().map(|one| bytes(one) * factor).collect();
         let with = network.relays.iter().filter(|relay| relay.usable().is_some());
-        let mut positions: Vec<Position> = with.map(crate::network::Relay::position).collect();
+        let mut positions: Vec<Position> =
+            with.map(ff_archives::network::Relay::position).collect();
         capacities.push(bytes(attacker));
         positions.push(Position::Guard);
         let sample = |(&capacity, position): (&f64, Position)| Sample {

@@ -7,6 +7,7 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
+use ff_archives::network::Network;
 use ff_plan::period::schedule::ScheduleRules;
 use ff_plan::period::timetable::Timetable;
 use ff_plan::period::{FIRST_GUESS, ScheduledRelay, demand};
@@ -16,7 +17,6 @@ use ff_report::stats::{percentile, sorted};
 
 use super::sample::{bytes, old, papers_capacities, scheduled, teams};
 use super::{Attack, Basis, Point, System};
-use crate::network::Network;
 use crate::schedule::errors::Errors;
 use crate::schedule::outcome::Newcomer;
 use crate::schedule::replay::{World, replay};

@@ -2,12 +2,12 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
+use ff_archives::network::{CapacitySource, Flags, Network, Relay};
 use ff_plan::period;
 use ff_proto::units::BytesPerSec;
 use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha12Rng;
 
-use crate::network::{CapacitySource, Flags, Network, Relay};
 use crate::schedule::scaling::scale;
 
 /// The total capacity of the paper's network: 608 Gbit/s (paper §7).

@@ -4,6 +4,7 @@
 //! FlashFlow's row is computed by the real schedule and aggregation (E9). The others' costs and
 //! times are cited from the paper.
 
+use ff_archives::network::Network;
 use ff_plan::period::FIRST_GUESS;
 use ff_plan::period::schedule::{Schedule, ScheduleRules};
 use ff_proto::params::Params;
@@ -12,7 +13,6 @@ use ff_proto::units::BytesPerSec;
 use super::descriptors::{NAMED, SIZES, formula};
 use super::sample::{papers_capacities, scheduled, teams};
 use super::{Attack, Basis, Point, System, lies, traffic};
-use crate::network::Network;
 use crate::others::peerflow::bound;
 
 const SLOT_SECS: f64 = 30.0;

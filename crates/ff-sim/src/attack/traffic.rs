@@ -1,12 +1,12 @@
 //! E8: an attacker that exchanges bytes only with some trusted relays, against PeerFlow (paper §8).
 
+use ff_archives::network::Network;
 use rand::SeedableRng as _;
 use rand::seq::SliceRandom as _;
 use rand_chacha::ChaCha12Rng;
 
 use super::sample::{bytes, papers_capacities};
 use super::{Attack, Basis, Point, System};
-use crate::network::Network;
 use crate::others::peerflow::{CITED, Exchanged, bound, estimate, greatest_lie};
 
 /// The trusted shares of the network.

@@ -21,13 +21,13 @@
 //! only the order of magnitude and the direction of the curves can be compared. Laxer thresholds
 //! give greater gains.
 
+use ff_archives::network::Network;
 use rand::seq::SliceRandom as _;
 use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha12Rng;
 
 use super::sample::{bytes, papers_capacities};
 use super::{Attack, Basis, Point, System};
-use crate::network::Network;
 use crate::others::eigenspeed::{EigenSpeedRules, EigenSpeedWeights, Views, weights};
 
 /// The number of relays that stand for the network.

@@ -5,7 +5,7 @@ use std::{fmt, path::PathBuf, str::FromStr};
 use clap::Args;
 
 use super::{DescribedArgs, OutArgs};
-use crate::flow::trial::TICK_SECS;
+use crate::trial::TICK_SECS;
 
 /// Options of `flow`.
 #[derive(Args, Clone, Debug)]

@@ -3,11 +3,11 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use ff_archives::store::month::Month;
+use ff_archives::store::plan::Shard;
 use ff_report::options::CommandOptions;
 
 use super::OutArgs;
-use crate::store::month::Month;
-use crate::store::plan::Shard;
 
 /// The range of months, and the number that is read at once.
 #[derive(Args, Clone, Debug)]

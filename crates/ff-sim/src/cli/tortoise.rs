@@ -1,9 +1,9 @@
 //! Options of `tortoise`.
 
 use clap::Args;
+use ff_flow::tortoise::cells::FIGURES;
 
 use super::OutArgs;
-use crate::flow::tortoise::cells::FIGURES;
 
 /// Options of `tortoise`.
 #[derive(Args, Clone, Debug)]

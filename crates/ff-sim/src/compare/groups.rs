@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use ff_archives::network::Network;
 use serde::Serialize;
 
 use super::ComparedRelay;
-use crate::network::Network;
 
 /// The property by which relays are grouped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,8 +66,9 @@ pub(super) fn of(
 
 #[cfg(test)]
 mod tests {
+    use ff_archives::network::Relay;
+
     use super::*;
-    use crate::network::Relay;
 
     #[test]
     fn a_family_is_who_names_each_other() {

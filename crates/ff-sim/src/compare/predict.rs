@@ -12,9 +12,8 @@
 //! everywhere. The model is for comparing two sets of weights, not for forecasts of seconds: those
 //! are simulated by `ff-sim flow`.
 
+use ff_archives::network::{Network, Relay};
 use serde::Serialize;
-
-use crate::network::{Network, Relay};
 
 /// Seconds of a circuit's round trip: three hops, each of the median 118 ms.
 const ROUND_TRIP_SECS: f64 = 0.354;
@@ -113,10 +112,10 @@ fn speed(positions: &[Vec<Choice>; 3], part: f64) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
+    use ff_archives::network::Flags;
     use ff_proto::units::BytesPerSec;
 
     use super::*;
-    use crate::network::Flags;
 
     /// A guard, a middle relay and an exit with these capacities and weights.
     fn network(mbit: [u64; 3], weights: [f64; 3]) -> Network {

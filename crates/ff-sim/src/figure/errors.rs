@@ -1,11 +1,11 @@
 //! Figures of errors: 1 to 5, 8 and 10 of the paper.
 
+use ff_archives::read::series::daily::Day;
 use ff_report::figure::{Axis, Curve, Figure, distribution, thinned};
 
 use crate::analysis::outcome::{ErrorAnalysis, Mean, NetworkWindow, RelayWindow};
 use crate::analysis::speed_test::BEGIN_2019;
 use crate::analysis::window::Window;
-use crate::read::series::daily::Day;
 
 /// The length of the paper's speed test, in seconds: 51 hours.
 const TEST_SECS: f64 = 51.0 * 3600.0;

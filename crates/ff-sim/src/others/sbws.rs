@@ -35,8 +35,9 @@ fn bound(relay: &Sample) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use ff_archives::network::Position;
+
     use super::*;
-    use crate::network::Position;
 
     fn relay(measured: &[f64], observed: f64, old_weight: f64) -> Sample {
         let (measured, position) = (measured.to_vec(), Position::Middle);

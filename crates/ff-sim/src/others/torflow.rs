@@ -11,10 +11,10 @@
 //!
 //! Limits: relays are not divided into slices of similar speed, and failed circuits do not count.
 
+use ff_archives::network::Position;
 use ff_plan::publish::scaling::{self, Scaling};
 
 use super::{KILOBYTE, Sample, float};
-use crate::network::Position;
 
 /// Options of the computation of weights.
 #[derive(Clone, Copy, Debug, PartialEq)]

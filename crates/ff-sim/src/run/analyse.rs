@@ -14,19 +14,19 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
+use ff_archives::joined::Joined;
+use ff_archives::read::series::{Series, SeriesKind};
+use ff_archives::store::ingest;
+use ff_archives::store::month::Month;
+use ff_archives::store::place::ArchiveStore;
 
 use self::errors::{Beside, report};
 use self::moment::{days, moment};
 use self::stored::{collector, history};
 use super::Reading;
 use crate::analysis::engine::{Engine, EngineSettings};
-use crate::analysis::joined::Joined;
 use crate::analysis::new_relays::NewRelays;
 use crate::cli::{AnalyseArgs, By};
-use crate::read::series::{Series, SeriesKind};
-use crate::store::ingest;
-use crate::store::month::Month;
-use crate::store::place::ArchiveStore;
 
 /// Runs `analyse`.
 ///

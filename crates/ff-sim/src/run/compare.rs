@@ -5,6 +5,7 @@ mod simulated;
 use std::process::ExitCode;
 
 use anyhow::Result;
+use ff_archives::network::Network;
 use ff_report::figure::{Axis, Figure, distribution};
 use ff_report::output::Table;
 use ff_report::stats;
@@ -15,7 +16,6 @@ use super::{Reading, rows, tell_drawn, weights};
 use crate::cli::compare::CompareArgs;
 use crate::compare::{ComparedGroup, FileComparison, Side};
 use crate::figure::errors::relay_weights;
-use crate::network::Network;
 
 /// The results in `summary.json`.
 #[derive(Serialize)]

@@ -8,6 +8,12 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
+use ff_archives::network::{CapacitySource, Network};
+use ff_archives::source;
+use ff_flow::parallel;
+use ff_flow::sim::CellWindow;
+use ff_flow::tmodel::{Library, Model};
+use ff_report::merge::{Collected, Merged};
 use ff_report::progress::ProgressLine;
 use serde::Serialize;
 
@@ -15,13 +21,8 @@ use self::tables::{Run, figures, loops_text, tables, text};
 use super::{Reading, seeds, tell_drawn, weights};
 use crate::cli::store::MergeArgs;
 use crate::cli::{FlowArgs, FlowRule, FlowWeights, FlowWindow, OutArgs};
-use crate::flow::closed::{Rounds, System};
-use crate::flow::sim::CellWindow;
-use crate::flow::tmodel::{Library, Model};
-use crate::flow::trial::{self, Choice, SharingRule, TrialSetting};
-use crate::merge::{Collected, Merged};
-use crate::network::{CapacitySource, Network};
-use crate::{parallel, source};
+use crate::trial::closed::{Rounds, System};
+use crate::trial::{self, Choice, SharingRule, TrialSetting};
 
 /// A simulation: indices of a network, weights and a load in the arguments, and a seed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

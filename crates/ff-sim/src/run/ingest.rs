@@ -5,6 +5,12 @@ use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result};
+use ff_archives::spare::give_back_what_is_large;
+use ff_archives::store::gaps::Between;
+use ff_archives::store::ingest::{self, Done};
+use ff_archives::store::month::Month;
+use ff_archives::store::place::ArchiveStore;
+use ff_archives::store::plan::{Documents, IngestPlan, Shard};
 use ff_report::markup::Visible;
 use ff_report::progress::ProgressLine;
 use ff_report::skipped::left_out;
@@ -12,12 +18,6 @@ use serde::Serialize;
 
 use super::{Reading, Table, rows, tell_drawn};
 use crate::cli::store::{IngestArgs, SpanArgs};
-use crate::spare::give_back_what_is_large;
-use crate::store::gaps::Between;
-use crate::store::ingest::{self, Done};
-use crate::store::month::Month;
-use crate::store::place::ArchiveStore;
-use crate::store::plan::{Documents, IngestPlan, Shard};
 
 /// Runs `ingest`.
 ///

@@ -3,13 +3,13 @@
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
+use ff_report::ledger::text::{markdown, plain, table};
+use ff_report::ledger::{Ledger, against, judge};
 use ff_report::output::Folder;
 
 use super::{Reading, tell_drawn};
 use crate::cli::LedgerArgs;
-use crate::ledger::run::{Data, figures};
-use crate::ledger::text::{markdown, plain, table};
-use crate::ledger::{Ledger, against, judge};
+use crate::ledger::{Data, figures};
 
 /// The exit status if a figure differs without a recorded reason, or was not run although it should
 /// have been.

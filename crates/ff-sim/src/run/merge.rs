@@ -3,14 +3,14 @@
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
+use ff_archives::store::gaps::Between;
+use ff_archives::store::place::ArchiveStore;
+use ff_archives::store::{ingest, merge as stores};
+use ff_report::merge;
 use serde::Serialize;
 
 use super::flow;
 use crate::cli::store::MergeArgs;
-use crate::merge;
-use crate::store::gaps::Between;
-use crate::store::place::ArchiveStore;
-use crate::store::{ingest, merge as stores};
 
 /// Runs `merge`.
 ///

@@ -7,6 +7,7 @@ mod world;
 use std::process::ExitCode;
 
 use anyhow::Result;
+use ff_archives::network::Network;
 use ff_proto::params::Params;
 use ff_proto::units::BytesPerSec;
 use ff_report::output::Table;
@@ -21,7 +22,6 @@ use self::world::OnLinks;
 use super::{Reading, rows, tell_drawn};
 use crate::cli::{NetworkArgs, ScheduleArgs, TeamArgs};
 use crate::figure::{errors::relay_capacities, schedule as drawn};
-use crate::network::Network;
 use crate::schedule::arrivals::Arrivals as _;
 use crate::schedule::greedy::{Greedy, Unmeasurable, greedy, hours};
 use crate::schedule::outcome::{PeriodOutcome, Reason, RelayEstimate, Unmeasured};

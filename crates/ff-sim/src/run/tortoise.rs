@@ -1,27 +1,26 @@
 //! The command `tortoise`.
 
-mod tables;
 mod today;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
+use ff_flow::parallel;
+use ff_flow::tortoise::cells::{FIRST_CAPACITY, Results, fit, of_figures, rate_kb};
+use ff_flow::tortoise::claims::lines;
+use ff_flow::tortoise::engine::simulate;
+use ff_flow::tortoise::experiment::{Cell, TortoiseSetting};
+use ff_flow::tortoise::figure::figures;
+use ff_flow::tortoise::outcome::TortoiseOutcome;
+use ff_flow::tortoise::tables::{TortoiseReport, markdown, tables, text};
+use ff_flow::tortoise::world::World;
 use ff_report::output::Folder;
 use ff_report::progress::ProgressLine;
 use ff_report::stats;
 
-use self::tables::{TortoiseReport, markdown, tables, text};
 use super::{Reading, seeds, tell_drawn};
 use crate::cli::TortoiseArgs;
-use crate::figure::tortoise::figures;
-use crate::flow::tortoise::cells::{FIRST_CAPACITY, Results, fit, of_figures, rate_kb};
-use crate::flow::tortoise::engine::simulate;
-use crate::flow::tortoise::experiment::{Cell, TortoiseSetting};
-use crate::flow::tortoise::outcome::TortoiseOutcome;
-use crate::flow::tortoise::world::World;
-use crate::ledger::tortoise::lines;
-use crate::parallel;
 
 /// The exit status if a figure differs from the paper's without a recorded reason.
 const UNEXPLAINED: u8 = 4;

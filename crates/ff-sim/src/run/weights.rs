@@ -3,14 +3,14 @@
 use std::path::Path;
 
 use anyhow::Result;
+use ff_archives::network::{Network, Relay};
+use ff_archives::read::span;
+use ff_archives::store::month::Month;
 use ff_base::utc::Utc;
 use ff_dir::bandwidth::{Reading as File, Severity};
 
 use super::Reading;
 pub(super) use crate::compare::Weights;
-use crate::network::{Network, Relay};
-use crate::read::span;
-use crate::store::month::Month;
 
 /// Near the end of a month a file and a network may be of different months if they are at most this
 /// far apart: weights are measured before the consensus that has them.

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::io::Read;
 use std::net::IpAddr;
 
+use ff_archives::read::table;
 use ff_base::identity::Fingerprint;
 use ff_plan::period::ScheduledRelay;
 use ff_proto::units::BytesPerSec;
@@ -15,7 +16,6 @@ use serde::Deserialize;
 use sha2::{Digest, Sha256};
 
 use super::Subject;
-use crate::read::table;
 
 /// The greatest capacity that is accepted, in bytes per second: 2^53.
 const MOST_RATE: u64 = 1 << 53;

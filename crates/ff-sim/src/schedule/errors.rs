@@ -12,13 +12,12 @@
 use std::collections::BTreeMap;
 use std::io::Read;
 
+use ff_archives::read::table::{MOST_BYTES, line, lines, reason};
 use ff_base::identity::Fingerprint;
 use ff_report::skipped::Skips;
 use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha12Rng;
 use sha2::{Digest, Sha256};
-
-use crate::read::table::{MOST_BYTES, line, lines, reason};
 
 /// Ratios in a table are accepted within these bounds.
 const BELIEVED: std::ops::RangeInclusive<f64> = 0.001..=1000.0;
@@ -259,7 +258,7 @@ mod tests {
     fn our_own_ground_truth_can_be_read() {
         let (errors, skips) = Errors::read_csv(
             "rate-30s.csv",
-            include_bytes!("../../tests/data/ground-truth-rate-30s.csv").as_slice(),
+            include_bytes!("../../../ff-archives/tests/data/ground-truth-rate-30s.csv").as_slice(),
         );
         assert_eq!(skips.all.len(), 0, "{skips:?}");
         let Errors::Seen(ratios) = errors else { panic!("{errors:?}") };

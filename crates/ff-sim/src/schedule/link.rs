@@ -10,13 +10,13 @@ use std::collections::btree_map::Entry;
 use std::io::Read;
 use std::net::IpAddr;
 
+use ff_archives::read::table;
 use ff_proto::units::BytesPerSec;
 use ff_report::skipped::Skips;
 use serde::Deserialize;
 
 use super::arrivals::believed;
 use super::units::bits_per_sec;
-use crate::read::table;
 
 /// A row of a table of links.
 #[derive(Deserialize)]

@@ -9,18 +9,18 @@ use std::io::{BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use ff_archives::joined::Joined;
+use ff_archives::read::series::{Series, SeriesKind, daily};
 use ff_sim::analysis::engine::{Engine, EngineSettings};
-use ff_sim::analysis::joined::Joined;
 use ff_sim::analysis::outcome::{ErrorAnalysis, NetworkStep, RelayWindow};
 use ff_sim::analysis::speed_test::{BEGIN_2019, speed_test};
 use ff_sim::analysis::window::Window;
-use ff_sim::read::series::{Series, SeriesKind, daily};
 
 /// Values with at most this difference count as equal.
 const EQUAL: f64 = 1e-9;
 
 fn sample(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data").join(name)
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../ff-archives/tests/data").join(name)
 }
 
 /// A file of the full data.

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
+use ff_archives::network::Network;
 use ff_dir::consensus::Consensus;
 use ff_sim::attack::sample::{PAPERS_MOST, PAPERS_RELAYS, PAPERS_TOTAL, made_up};
 use ff_sim::attack::{self, Attack, Basis, System, all, flood};
-use ff_sim::network::Network;
 
 /// The seed of these tests.
 const SEED: u64 = 1;

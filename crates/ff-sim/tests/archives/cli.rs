@@ -362,8 +362,8 @@ fn new_relays_are_measured_hour_by_hour() {
 #[test]
 fn relays_of_a_moment_are_put_together() {
     let dir = tempfile::tempdir().expect("a directory");
-    let sample =
-        Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/relayinfo-2024-05-sample.json.xz");
+    let sample = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../ff-archives/tests/data/relayinfo-2024-05-sample.json.xz");
     let sample = sample.to_str().expect("UTF-8");
     let args = ["analyse", "--network", sample, "--json", "--by"];
     let found = json(dir.path(), &[&args[..], &["flag,country,family"]].concat());
@@ -385,7 +385,7 @@ fn relays_of_a_moment_are_put_together() {
 #[test]
 fn descriptors_join_the_consensus_that_lists_them() {
     let dir = tempfile::tempdir().expect("a directory");
-    let samples = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data");
+    let samples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../ff-archives/tests/data");
     for name in ["read-2020-02-29-consensus", "read-2020-02-29-descriptors.xz"] {
         fs::copy(samples.join(name), dir.path().join(name)).expect("copied");
     }

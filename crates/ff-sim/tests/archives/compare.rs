@@ -5,11 +5,11 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
 
-use ff_sim::network::Network;
-use ff_sim::read::relayinfo;
+use ff_archives::network::Network;
+use ff_archives::read::relayinfo;
 
 fn samples() -> &'static Path {
-    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data"))
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../ff-archives/tests/data"))
 }
 
 /// The network of the samples: relays of May 2024.

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 fn samples() -> &'static Path {
-    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data"))
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../ff-archives/tests/data"))
 }
 
 /// Runs the program with these arguments, separated by spaces.
@@ -29,7 +29,7 @@ fn relays() -> String {
 
 /// Runs `flow` on such a network for a minute; returns its output, or the error messages.
 fn flow(dir: &Path, args: &[&str]) -> Result<String, String> {
-    let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data");
+    let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("../ff-archives/tests/data");
     for name in ["tmodel-stream.json", "tmodel-packet.json"] {
         fs::copy(data.join(format!("flow-{name}")), dir.join(name)).expect("copied");
     }
@@ -263,7 +263,7 @@ fn weights_of_a_bandwidth_file_are_simulated() {
     let dir = tempfile::tempdir().expect("a directory");
     let network = samples().join("relayinfo-2024-05-sample.json.xz");
     fs::copy(&network, dir.path().join("may.json")).expect("copied");
-    let (network, _) = ff_sim::read::relayinfo::read(&network).expect("a network");
+    let (network, _) = ff_archives::read::relayinfo::read(&network).expect("a network");
     let mut text = "1714521600\nversion=1.4.0\n=====\n".to_owned();
     for relay in &network.relays {
         let bw = relay.usable().map_or(1, |rate| 1 + rate.get() / 1000);

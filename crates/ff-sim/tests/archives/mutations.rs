@@ -7,14 +7,14 @@ use std::fs;
 use std::io::Read;
 use std::path::Path;
 
+use ff_archives::read::archive::{self, Document};
+use ff_archives::read::consensus::{Consensus, Sequence};
+use ff_archives::read::descriptor::{Descriptors, join};
+use ff_archives::read::january::{self, Presence};
+use ff_archives::read::series::{Series, SeriesKind, daily};
+use ff_archives::read::{relayinfo, shadow};
+use ff_flow::tmodel::Model;
 use ff_report::skipped::Skips;
-use ff_sim::flow::tmodel::Model;
-use ff_sim::read::archive::{self, Document};
-use ff_sim::read::consensus::{Consensus, Sequence};
-use ff_sim::read::descriptor::{Descriptors, join};
-use ff_sim::read::january::{self, Presence};
-use ff_sim::read::series::{Series, SeriesKind, daily};
-use ff_sim::read::{relayinfo, shadow};
 use ff_sim::schedule::arrivals::{Listed, capacities};
 use ff_sim::schedule::errors::Errors;
 use ff_sim::schedule::link;
@@ -36,7 +36,7 @@ const SAMPLES: [&str; 10] = [
 
 /// A sample, packed or unpacked; of a long one the beginning.
 fn sample(name: &str, unpacked: bool) -> Vec<u8> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data").join(name);
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../ff-archives/tests/data").join(name);
     let mut bytes = fs::read(path).expect("the file");
     if unpacked && name.ends_with(".xz") {
         let packed = std::mem::take(&mut bytes);

@@ -4,14 +4,14 @@ use std::fs::{self, File};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
+use ff_archives::network::{CapacitySource, Network};
+use ff_archives::read::consensus::{Consensus, Digest, Flavour};
+use ff_archives::read::descriptor::{Descriptors, join};
 use ff_dir::consensus::Consensus as Reference;
 use ff_sim::analysis::moment::{CapacityKind, Scale, weight_error};
-use ff_sim::network::{CapacitySource, Network};
-use ff_sim::read::consensus::{Consensus, Digest, Flavour};
-use ff_sim::read::descriptor::{Descriptors, join};
 
 fn samples() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../ff-archives/tests/data")
 }
 
 fn full_data() -> PathBuf {

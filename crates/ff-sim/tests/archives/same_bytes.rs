@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Command;
 
 fn samples() -> &'static Path {
-    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data"))
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../ff-archives/tests/data"))
 }
 
 /// Runs a command that writes results into a folder of this name; returns the folder's files.
@@ -42,7 +42,8 @@ fn folder() -> tempfile::TempDir {
     for (from, to) in COPIES {
         fs::copy(samples().join(from), dir.path().join(to)).expect("copied");
     }
-    let network = ff_sim::read::relayinfo::read(&dir.path().join("may.json")).expect("a network").0;
+    let network =
+        ff_archives::read::relayinfo::read(&dir.path().join("may.json")).expect("a network").0;
     for (file, divisor) in [("old.v3bw", 1), ("new.v3bw", 1000)] {
         let mut text = "1714521600\nversion=1.4.0\n=====\n".to_owned();
         for relay in &network.relays {

@@ -4,10 +4,10 @@ use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
+use ff_archives::network::Network;
+use ff_archives::read::relayinfo;
 use ff_dir::consensus::Consensus;
 use ff_proto::units::BytesPerSec;
-use ff_sim::network::Network;
-use ff_sim::read::relayinfo;
 use ff_sim::schedule::errors::Errors;
 use ff_sim::schedule::greedy::{Greedy, greedy, hours};
 use ff_sim::schedule::outcome::{PeriodOutcome, Reason};
@@ -56,7 +56,7 @@ fn alone(rates: &[BytesPerSec]) -> Subjects {
 
 #[test]
 fn a_family_by_key_is_measured_together() {
-    let relay = |number: u8| ff_sim::network::Relay {
+    let relay = |number: u8| ff_archives::network::Relay {
         fingerprint: [number; 20],
         capacity: Some(rate("1M")),
         running: 1.0,
@@ -76,7 +76,8 @@ fn a_family_by_key_is_measured_together() {
 #[test]
 fn the_papers_slots_come_of_the_papers_totals() {
     // Ledger B2.
-    let weights = column(include_bytes!("../data/2019-07-14-weights.csv.xz"));
+    let weights =
+        column(include_bytes!("../../../ff-archives/tests/data/2019-07-14-weights.csv.xz"));
     let weights: Vec<_> =
         weights.into_iter().map(|kilobytes| BytesPerSec::new(kilobytes * 1000)).collect();
     for (total, slots, seconds) in
@@ -98,7 +99,8 @@ fn the_papers_slots_come_of_the_papers_totals() {
 
 #[test]
 fn may_2024_takes_785_slots_by_its_sample() {
-    let capacities = column(include_bytes!("../data/2024-05-capacities.csv.xz"));
+    let capacities =
+        column(include_bytes!("../../../ff-archives/tests/data/2024-05-capacities.csv.xz"));
     let capacities: Vec<_> = capacities.into_iter().map(BytesPerSec::new).collect();
     let found = greedy(&alone(&capacities), &setup()).expect("a schedule");
     assert_eq!((found.slots, found.relays, found.spare_slots), (785, 7203, 2095));
@@ -131,14 +133,15 @@ fn the_least_slots_are_those_of_the_team_that_takes_longest() {
 
 #[test]
 fn a_sample_of_the_relayinfo_is_read() {
-    let sample = include_bytes!("../data/relayinfo-2024-05-sample.json.xz").as_slice();
+    let sample = include_bytes!("../../../ff-archives/tests/data/relayinfo-2024-05-sample.json.xz")
+        .as_slice();
     let (network, skips) = relayinfo::parse("sample", sample);
     assert_eq!((skips.all.len(), skips.read, network.relays.len()), (0, 347, 347));
     let subjects = Subjects::of(&network, true);
     // Computed in Python.
     assert_eq!(network.total_capacity(), BytesPerSec::new(5_085_697_990));
     assert_eq!((subjects.all.len(), subjects.total()), (296, BytesPerSec::new(4_565_584_756)));
-    let count = |is_such: fn(&ff_sim::network::Relay) -> bool| {
+    let count = |is_such: fn(&ff_archives::network::Relay) -> bool| {
         network.relays.iter().filter(|relay| is_such(relay)).count()
     };
     assert_eq!(count(|relay| relay.capacity.is_none()), 8);
@@ -212,7 +215,7 @@ fn may_2024_takes_785_slots() {
 /// The new relays of the first day of January 2019, with the capacities of the network's own relays
 /// in turn.
 fn january(subjects: &Subjects) -> impl FnMut(u32) -> Vec<Subject> {
-    let text = include_str!("../data/jan2019-new-per-hour.csv");
+    let text = include_str!("../../../ff-archives/tests/data/jan2019-new-per-hour.csv");
     let count =
         |line: &str| line.split(',').nth(1).expect("a cell").parse::<u32>().expect("a number");
     let counts: Vec<u32> = text.lines().skip(1).map(count).collect();

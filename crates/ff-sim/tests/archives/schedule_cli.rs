@@ -172,7 +172,7 @@ fn i14_who_is_left_out_is_counted_with_its_share_of_weight() {
         assert!(said.contains(text), "{said}");
     }
     // Six of 22 relays have a descriptor: the figure of `tests/read.rs`.
-    let data = |name| format!("{}/tests/data/{name}", env!("CARGO_MANIFEST_DIR"));
+    let data = |name| format!("{}/../ff-archives/tests/data/{name}", env!("CARGO_MANIFEST_DIR"));
     let [network, descriptors] =
         ["read-2020-02-29-consensus", "read-2020-02-29-descriptors.xz"].map(data);
     let args = ["schedule", "--greedy", "--network", &network, "--descriptors", &descriptors];

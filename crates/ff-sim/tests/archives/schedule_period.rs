@@ -238,14 +238,14 @@ fn column(text: &str, column: usize) -> Vec<u64> {
 
 /// The capacities of January 2019: 400 quantiles.
 fn capacities() -> Vec<BytesPerSec> {
-    let bytes = column(include_str!("../data/jan2019-capacities.csv"), 0);
+    let bytes = column(include_str!("../../../ff-archives/tests/data/jan2019-capacities.csv"), 0);
     bytes.into_iter().map(BytesPerSec::new).collect()
 }
 
 #[test]
 fn new_relays_of_january_2019_are_measured_within_minutes() {
     // Ledger B5, B6: the new relays of each hour, with capacities like those of other relays.
-    let hours = column(include_str!("../data/jan2019-new-per-hour.csv"), 1);
+    let hours = column(include_str!("../../../ff-archives/tests/data/jan2019-new-per-hour.csv"), 1);
     assert_eq!(
         (hours.len(), hours.iter().sum::<u64>(), hours.iter().max()),
         (743, 3694, Some(&90))

@@ -3,12 +3,12 @@
 use std::collections::HashMap;
 
 use anyhow::{Context as _, Result};
+use ff_archives::network::{Flags, Network, Relay};
 use ff_circuits::bound::sampled::{Sampled, sampled};
 use ff_circuits::capacities::{Capacities, Capacity};
 use ff_circuits::paths::pool::Pool;
 use ff_circuits::paths::{Choice, MOST_TRIES, NoLengths, drawn};
-use ff_sim::flow::path::{Factors, Paths};
-use ff_sim::network::{Flags, Network, Relay};
+use ff_flow::path::{Factors, Paths};
 use rand_chacha::ChaCha12Rng;
 
 use crate::cli::paths::PORT;

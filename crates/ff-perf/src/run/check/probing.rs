@@ -287,14 +287,14 @@ pub(super) fn any_arrived(probes: &[Probe]) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use ff_archives::network::Flags;
     use ff_circuits::paths::pool::Pool;
-    use ff_sim::network::Flags;
 
     use super::*;
 
     #[test]
     fn paths_are_those_of_clients() {
-        let relay = |i: u8| ff_sim::network::Relay {
+        let relay = |i: u8| ff_archives::network::Relay {
             fingerprint: [i; 20],
             flags: Flags { running: true, guard: i < 3, exit: i > 5, ..Flags::default() },
             weight: f64::from(i + 1),
@@ -303,7 +303,7 @@ mod tests {
         let mut relays: Vec<_> = (0..9).map(relay).collect();
         relays[1].family = vec![[4; 20]];
         relays[4].family = vec![[1; 20]];
-        let mut pool = Pool::from(ff_sim::network::Network { relays, ..Default::default() });
+        let mut pool = Pool::from(ff_archives::network::Network { relays, ..Default::default() });
         let policy = |i| ["reject 1-65535", "accept 443", "accept 80"][i];
         let policies = [0, 0, 0, 0, 0, 0, 1, 2, 1].map(|i| policy(i).parse().expect("a policy"));
         pool.policies = Some(policies.to_vec());

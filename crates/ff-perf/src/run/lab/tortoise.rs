@@ -11,18 +11,18 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
+use ff_flow::tortoise::cells::{
+    BASE_KB, FIRST_CAPACITY, RUNNERS, Results, fit, of_figures, rate_kb,
+};
+use ff_flow::tortoise::engine::simulate;
+use ff_flow::tortoise::experiment::{Cell, Runners, TortoiseSetting};
+use ff_flow::tortoise::outcome::TortoiseOutcome;
+use ff_flow::tortoise::world::World;
 use ff_lab::Ending;
 use ff_lab::console::note;
 use ff_lab::run::DOES_NOT_COUNT;
 use ff_report::output::Folder;
 use ff_sim::cli::TortoiseFigure;
-use ff_sim::flow::tortoise::cells::{
-    BASE_KB, FIRST_CAPACITY, RUNNERS, Results, fit, of_figures, rate_kb,
-};
-use ff_sim::flow::tortoise::engine::simulate;
-use ff_sim::flow::tortoise::experiment::{Cell, Runners, TortoiseSetting};
-use ff_sim::flow::tortoise::outcome::TortoiseOutcome;
-use ff_sim::flow::tortoise::world::World;
 
 use self::lab::{Lab, Tor, enter_namespace, largest};
 use self::report::Report;

@@ -3,10 +3,10 @@
 use std::time::Instant;
 
 use clap::Parser as _;
+use ff_archives::network::Flags;
 use ff_circuits::network::NetworkRelay;
 use ff_circuits::paths::pool::Pool;
 use ff_circuits::record::{CircuitRecord, Probe};
-use ff_sim::network::Flags;
 use tokio::io::DuplexStream;
 
 use super::*;
@@ -73,7 +73,7 @@ fn args(out: &Path, more: &str) -> MeasureArgs {
 /// Three guards, three other relays and two exits, of which the first has this weight and shares a
 /// path with no guard.
 fn network(weight: f64) -> CircuitNetwork {
-    let relay = |i: u8| ff_sim::network::Relay {
+    let relay = |i: u8| ff_archives::network::Relay {
         fingerprint: [i; 20],
         flags: Flags { running: true, guard: i < 3, exit: i > 5, ..Flags::default() },
         weight: if i == 6 { weight } else { 1.0 },
@@ -86,8 +86,8 @@ fn network(weight: f64) -> CircuitNetwork {
     };
     let relays: Vec<_> = (0..8).map(relay).collect();
     let mut network = CircuitNetwork::default();
-    network.pool = Pool::from(ff_sim::network::Network { relays, ..Default::default() });
-    network.pool.factors = Some(ff_sim::flow::path::Factors {
+    network.pool = Pool::from(ff_archives::network::Network { relays, ..Default::default() });
+    network.pool.factors = Some(ff_flow::path::Factors {
         guard: [1.0, 0.0, 0.0, 0.0],
         middle: [0.0, 1.0, 0.0, 0.0],
         exit: [0.0, 0.0, 1.0, 0.0],

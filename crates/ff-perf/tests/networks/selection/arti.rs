@@ -4,10 +4,10 @@ use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
 
 use base64ct::{Base64Unpadded, Encoding as _};
+use ff_archives::network::Network;
 use ff_circuits::paths::pool::Pool;
 use ff_dir::consensus::Consensus;
 use ff_dir::microdescriptors::Microdescriptors;
-use ff_sim::network::Network;
 use rand::SeedableRng as _;
 use rand_chacha::ChaCha12Rng;
 use sha2::{Digest as _, Sha256};

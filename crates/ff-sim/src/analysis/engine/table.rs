@@ -9,13 +9,14 @@ use std::num::NonZero;
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
+use ff_archives::read::series::{self, MOST_VALUE, Series};
+
 use super::super::batch::{Each, Mask, Moments, Run, SLOTS};
 use super::super::outcome::{NetworkStep, RelayMeans};
 use super::super::reading::{MOST_RELAYS, MOST_STEPS, StepError};
 use super::super::relay::{Relay, RelayInWindow};
 use super::sums::{self, Sums};
 use super::{Engine, OfRelay, longest, take_sums};
-use crate::read::series::{self, MOST_VALUE, Series};
 
 /// More threads than this would wait for memory.
 const MOST_THREADS: usize = 8;

@@ -1,11 +1,11 @@
 //! The engine compared with a naive one and with numbers computed by hand.
 
+use ff_archives::read::series::{Series, SeriesKind};
 use ff_base::utc::Utc;
 use ff_report::stats;
 use proptest::prelude::*;
 
 use super::*;
-use crate::read::series::{Series, SeriesKind};
 
 const HOUR: u64 = 3_600;
 

@@ -1,6 +1,7 @@
 //! `analyse --by`: relays grouped by a property.
 
 use anyhow::Result;
+use ff_archives::network::Network;
 use ff_report::output::Table;
 use ff_report::stats;
 use serde::Serialize;
@@ -10,7 +11,6 @@ use crate::analysis::groups::{Distribution, LabelledRelays, age_label, by_label}
 use crate::analysis::moment::Moment;
 use crate::analysis::outcome::ErrorAnalysis;
 use crate::cli::By;
-use crate::network::Network;
 
 /// The greatest number of groups per property in the text; the table has all.
 const MOST_SHOWN: usize = 12;
@@ -101,7 +101,7 @@ pub(super) fn of_moment(network: &Network, moment: &Moment, wanted: &[By]) -> Ve
     let known = || network.relays.iter().zip(&moment.relay_errors).enumerate();
     let known = || known().filter_map(|(place, (relay, error))| Some((place, relay, (*error)?)));
     let capacity =
-        |relay: &crate::network::Relay| relay.capacity.map_or(0.0, |all| all.get() as f64);
+        |relay: &ff_archives::network::Relay| relay.capacity.map_or(0.0, |all| all.get() as f64);
     let all_weight: f64 = known().map(|(_, relay, _)| relay.weight).sum();
     let all_capacity: f64 = known().map(|(_, relay, _)| capacity(relay)).sum();
     let mut rows = Vec::new();

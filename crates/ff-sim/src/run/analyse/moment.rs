@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use anyhow::{Context, Result};
+use ff_archives::read::series::daily;
 use ff_report::stats;
 use serde::Serialize;
 
@@ -13,7 +14,6 @@ use crate::analysis::ranks::under_weighted;
 use crate::analysis::speed_test::{BEGIN_2019, speed_test};
 use crate::cli::{AnalyseArgs, By};
 use crate::figure::errors::{relay_weights, speed_test as days_figure};
-use crate::read::series::daily;
 use crate::run::{Reading, rows, tell_drawn};
 
 /// Errors of the weights at one moment.
@@ -43,7 +43,7 @@ struct OfMoment {
 pub(super) fn moment(path: &Path, args: &AnalyseArgs, reading: &mut Reading) -> Result<()> {
     let network = reading.network(path, &args.described)?;
     anyhow::ensure!(
-        network.capacities != crate::network::CapacitySource::Weights,
+        network.capacities != ff_archives::network::CapacitySource::Weights,
         "{} has weights but no capacities, so weights have no errors: give --descriptors",
         path.display()
     );
@@ -72,7 +72,7 @@ pub(super) fn moment(path: &Path, args: &AnalyseArgs, reading: &mut Reading) -> 
         ("under-weighted relays", percent(found.under_weighted)),
         ("weight without capacity", percent(Some(found.weight_left_out))),
     ]) + &by::text(&found.groups);
-    let row = |(relay, error): (&crate::network::Relay, &Option<f64>)| {
+    let row = |(relay, error): (&ff_archives::network::Relay, &Option<f64>)| {
         let capacity = relay.capacity.map(|capacity| capacity.get().to_string());
         let name = hex::encode_upper(relay.fingerprint);
         vec![name, capacity.unwrap_or_default(), relay.weight.to_string(), optional(*error)]

@@ -3,6 +3,11 @@
 use std::path::Path;
 
 use anyhow::{Context, Result};
+use ff_archives::network::Flags;
+use ff_archives::store::gaps::Between;
+use ff_archives::store::history::History;
+use ff_archives::store::ingest;
+use ff_archives::store::place::ArchiveStore;
 use ff_report::progress::ProgressLine;
 
 use super::errors::{Beside, report};
@@ -10,12 +15,7 @@ use super::{by, new_relays};
 use crate::analysis::engine::{Engine, EngineSettings};
 use crate::analysis::new_relays::NewRelays;
 use crate::cli::{AnalyseArgs, By};
-use crate::network::Flags;
 use crate::run::Reading;
-use crate::store::gaps::Between;
-use crate::store::history::History;
-use crate::store::ingest;
-use crate::store::place::ArchiveStore;
 
 /// Analyses archives by means of a temporary store.
 pub(super) fn collector(dir: &Path, args: &AnalyseArgs, reading: &mut Reading) -> Result<()> {

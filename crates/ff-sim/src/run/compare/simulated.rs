@@ -1,14 +1,14 @@
 //! `compare --flow`: simulated downloads with both files' weights.
 
 use anyhow::{Context, Result, ensure};
+use ff_archives::network::{CapacitySource, Network};
 use ff_report::output::Table;
 use ff_report::progress::ProgressLine;
 use serde::Serialize;
 
 use crate::cli::compare::CompareArgs;
-use crate::flow::trial::{self, Choice, TrialSetting};
-use crate::network::{CapacitySource, Network};
 use crate::run::{Reading, weights};
+use crate::trial::{self, Choice, TrialSetting};
 
 /// Simulated downloads with one file's weights.
 #[derive(Serialize)]

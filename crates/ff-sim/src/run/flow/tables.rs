@@ -4,15 +4,15 @@ mod drawn;
 mod merged;
 mod text;
 
+use ff_archives::network::{Network, Position};
 use ff_report::stats;
 use serde::Serialize;
 
 pub(super) use self::drawn::figures;
 pub(super) use self::merged::runs;
 pub(super) use self::text::{loops_text, text};
-use crate::flow::trial::{TrialResult, TrialSetting};
-use crate::network::{Network, Position};
 use crate::run::Table;
+use crate::trial::{TrialResult, TrialSetting};
 
 /// The results of one simulation. Times are medians, and `null` if no download finished.
 #[derive(Debug, PartialEq, Serialize)]
@@ -338,7 +338,7 @@ mod tests {
 
     /// A simulation with this time to the first byte.
     fn run(network: &str, seed: u64, first: f64) -> Run {
-        let summary = crate::flow::sim::Summary { first_secs: Some(first), ..Default::default() };
+        let summary = ff_flow::sim::Summary { first_secs: Some(first), ..Default::default() };
         let found = TrialResult {
             summary,
             utilisation: Vec::new(),

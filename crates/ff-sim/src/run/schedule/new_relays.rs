@@ -4,6 +4,9 @@ use std::collections::HashSet;
 use std::path::Path;
 
 use anyhow::{Context, Result};
+use ff_archives::read::january::Presence;
+use ff_archives::source::stored_hours;
+use ff_archives::store::newcomers::first_listed;
 use ff_plan::period::guess_for_new;
 use ff_proto::units::BytesPerSec;
 use ff_report::output::Table;
@@ -12,15 +15,12 @@ use ff_report::stats;
 use serde::Serialize;
 
 use crate::cli::ScheduleArgs;
-use crate::read::january::Presence;
 use crate::run::{Reading, rows};
 use crate::schedule::arrivals::{self, Arrivals, Listed};
 use crate::schedule::errors::Errors;
 use crate::schedule::newcomers::Newcomers;
 use crate::schedule::outcome::{PeriodOutcome, Waits};
 use crate::schedule::{Setup, Subjects};
-use crate::source::stored_hours;
-use crate::store::newcomers::first_listed;
 
 /// The new relays of a schedule.
 pub(super) struct Coming {

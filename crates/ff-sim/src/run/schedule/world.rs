@@ -4,10 +4,10 @@
 use std::path::Path;
 
 use anyhow::{Context, Result};
+use ff_archives::network::Network;
 use serde::Serialize;
 
 use crate::cli::ScheduleArgs;
-use crate::network::Network;
 use crate::run::{Reading, rows};
 use crate::schedule::errors::Errors;
 use crate::schedule::outcome::{PeriodOutcome, RelayEstimate};

@@ -1,22 +1,20 @@
 //! `tortoise --today`: each limit with each burst in today's network, and no limit.
 
-mod tables;
-
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
+use ff_flow::parallel;
+use ff_flow::tortoise::bucket::LinkLimit;
+use ff_flow::tortoise::engine::simulate;
+use ff_flow::tortoise::experiment::TortoiseSetting;
+use ff_flow::tortoise::figure::today::figures;
+use ff_flow::tortoise::outcome::TortoiseOutcome;
+use ff_flow::tortoise::tables::today::{TodayReport, tables, text};
+use ff_flow::tortoise::today::{TodayResults, USED_PART, world};
 use ff_report::progress::ProgressLine;
 use ff_report::stats;
 
-use self::tables::{TodayReport, tables, text};
 use crate::cli::TortoiseArgs;
-use crate::figure::tortoise::today::figures;
-use crate::flow::tortoise::bucket::LinkLimit;
-use crate::flow::tortoise::engine::simulate;
-use crate::flow::tortoise::experiment::TortoiseSetting;
-use crate::flow::tortoise::outcome::TortoiseOutcome;
-use crate::flow::tortoise::today::{TodayResults, USED_PART, world};
-use crate::parallel;
 use crate::run::{Reading, tell_drawn};
 
 /// The number of relays in a network of scale 1.

@@ -7,13 +7,13 @@ use std::fs::{self, File};
 use std::io::Read;
 use std::time::Instant;
 
+use ff_archives::network::{Network, Relay};
+use ff_archives::read::series::SeriesKind;
 use ff_proto::units::BytesPerSec;
 use ff_report::stats::percentile;
 use ff_sim::analysis::moment::{CapacityKind, Scale, weight_error};
 use ff_sim::analysis::outcome::ErrorAnalysis;
 use ff_sim::analysis::ranks;
-use ff_sim::network::{Network, Relay};
-use ff_sim::read::series::SeriesKind;
 
 use super::{analyse, table, whole};
 

@@ -3,7 +3,8 @@
 use std::fs;
 use std::time::Instant;
 
-use ff_sim::analysis::engine::{Engine, EngineSettings, Reading};
+use ff_archives::reading::Reading;
+use ff_sim::analysis::engine::{Engine, EngineSettings};
 use ff_sim::analysis::window::Window;
 use rand::{Rng, RngExt, SeedableRng};
 use rand_chacha::ChaCha12Rng;

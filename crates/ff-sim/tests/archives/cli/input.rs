@@ -104,8 +104,8 @@ fn the_ledger_lists_what_its_readers_leave_out() {
     let temporary = tempfile::tempdir().expect("a directory");
     let dir = temporary.path();
     fs::create_dir_all(dir.join("data/d-2019")).expect("made");
-    let sample =
-        Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/analysis-bandwidth-2019.csv");
+    let sample = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../ff-archives/tests/data/analysis-bandwidth-2019.csv");
     let days = fs::read_to_string(sample).expect("a sample");
     let path = dir.join("data/d-2019/bandwidth-2019.csv");
     let args = ["ledger", "--quick", "--data", "data", "--out", "out"];
@@ -170,7 +170,7 @@ fn bandwidth_files_join_networks_of_their_month_or_on_demand() {
             && said.contains("cannot be checked whether march.v3bw is of its month"),
         "{said}"
     );
-    let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data");
+    let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("../ff-archives/tests/data");
     for name in ["tmodel-stream.json", "tmodel-packet.json"] {
         fs::copy(data.join(format!("flow-{name}")), dir.join(name)).expect("copied");
     }

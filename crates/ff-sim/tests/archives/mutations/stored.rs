@@ -5,13 +5,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
+use ff_archives::store::history::History;
+use ff_archives::store::manifest::Manifest;
+use ff_archives::store::place::ArchiveStore;
+use ff_archives::store::plan::IngestPlan;
+use ff_archives::store::{ArchiveStoreError, hour, ingest, merge as stores};
+use ff_report::merge;
 use ff_report::progress::ProgressLine;
-use ff_sim::merge;
-use ff_sim::store::history::History;
-use ff_sim::store::manifest::Manifest;
-use ff_sim::store::place::ArchiveStore;
-use ff_sim::store::plan::IngestPlan;
-use ff_sim::store::{ArchiveStoreError, hour, ingest, merge as stores};
 use proptest::prelude::*;
 
 use super::{change, mutated, sample};

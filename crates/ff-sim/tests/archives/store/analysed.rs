@@ -4,11 +4,11 @@ use std::fs;
 use std::process::Command;
 
 use base64ct::{Base64Unpadded, Encoding};
+use ff_archives::network::CapacitySource;
+use ff_archives::read::consensus::Consensus;
+use ff_archives::read::descriptor::{Descriptors, join};
+use ff_archives::source;
 use ff_report::input::Inputs;
-use ff_sim::network::CapacitySource;
-use ff_sim::read::consensus::Consensus;
-use ff_sim::read::descriptor::{Descriptors, join};
-use ff_sim::source;
 use serde_json::Value;
 
 use super::made::{self, Archive, fails, month_of_consensuses, prints};

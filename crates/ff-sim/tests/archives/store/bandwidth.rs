@@ -9,7 +9,7 @@ use super::made::{self, Archive, fails, prints, run};
 use super::odd::listed;
 
 fn sample(version: &str) -> String {
-    let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data");
+    let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("../ff-archives/tests/data");
     fs::read_to_string(data.join(format!("bandwidth-{version}.v3bw"))).expect("a sample")
 }
 

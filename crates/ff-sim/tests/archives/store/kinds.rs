@@ -3,9 +3,9 @@
 use std::fs;
 use std::path::Path;
 
+use ff_archives::network::{CapacitySource, Network};
+use ff_archives::source;
 use ff_report::input::Inputs;
-use ff_sim::network::{CapacitySource, Network};
-use ff_sim::source;
 use serde_json::Value;
 
 use super::made::{self, Archive, fails, prints};
@@ -81,7 +81,7 @@ fn unmeasured_relays_and_weights_of_0_are_the_same_in_files_and_stores() {
 fn archives_of_microdescriptors_are_read_for_their_consensuses() {
     let temporary = tempfile::tempdir().expect("a directory");
     let dir = temporary.path();
-    let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data");
+    let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("../ff-archives/tests/data");
     let consensus = fs::read(data.join("read-2022-11-19-microdesc")).expect("a sample");
     let micro = b"@type microdescriptor 1.0\nonion-key\n-----BEGIN RSA PUBLIC KEY-----\nAA==\n\
                   -----END RSA PUBLIC KEY-----\nid ed25519 AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA\n";

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use base64ct::{Base64, Base64Unpadded, Encoding};
-use ff_sim::read::descriptor::{Descriptor, Descriptors};
+use ff_archives::read::descriptor::{Descriptor, Descriptors};
 use liblzma::read::XzDecoder;
 use liblzma::write::XzEncoder;
 
@@ -38,7 +38,7 @@ pub(crate) fn fails(dir: &Path, args: &[&str]) -> (Option<i32>, String) {
 }
 
 fn sample(name: &str) -> Vec<u8> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data").join(name);
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../ff-archives/tests/data").join(name);
     fs::read(path).expect("a sample")
 }
 

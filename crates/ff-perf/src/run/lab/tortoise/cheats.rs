@@ -13,9 +13,9 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
+use ff_flow::tortoise::PAYLOAD;
 use ff_lab::console::note;
 use ff_lab::{DownloadPlan, Ending, Network, Node, RunningDownloads, relay_statuses};
-use ff_sim::flow::tortoise::PAYLOAD;
 use serde::Serialize;
 
 use self::tors::{

@@ -5,10 +5,10 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
+use ff_flow::tortoise::experiment::Cell;
+use ff_flow::tortoise::world::{TortoiseClient, World};
 use ff_lab::net::Namespace;
 use ff_lab::{Ending, Network, NetworkBuilder, Node, RelayConfig};
-use ff_sim::flow::tortoise::experiment::Cell;
-use ff_sim::flow::tortoise::world::{TortoiseClient, World};
 
 use super::users::User;
 

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use anyhow::Result;
+use ff_flow::tortoise::figure::figures;
 use ff_report::input::Inputs;
 use ff_report::options::CommandOptions;
 use ff_report::output::{Folder, Summary};
-use ff_sim::figure::tortoise::figures;
 use serde::Serialize;
 
 use super::cheats::Cheat;

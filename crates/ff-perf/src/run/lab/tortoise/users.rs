@@ -8,10 +8,10 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
+use ff_flow::tortoise::outcome::{Seen, TortoiseOutcome};
+use ff_flow::tortoise::users::{Habit, UserKind};
+use ff_flow::tortoise::world::TortoiseClient;
 use ff_lab::Ending;
-use ff_sim::flow::tortoise::outcome::{Seen, TortoiseOutcome};
-use ff_sim::flow::tortoise::users::{Habit, UserKind};
-use ff_sim::flow::tortoise::world::TortoiseClient;
 use futures::future::join_all;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;

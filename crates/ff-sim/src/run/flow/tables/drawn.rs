@@ -1,10 +1,10 @@
 //! Figures of simulations: 8b and 9a to 9c of the paper.
 
+use ff_flow::transfers::{self, TransferRow};
 use ff_report::figure::Figure;
 
 use super::Run;
 use crate::figure::errors;
-use crate::figure::transfers::{self, TransferRow};
 
 /// All figures. For each kind of weights those of the first simulation are drawn: only closed loops
 /// end with other weights in other simulations.

@@ -4,12 +4,12 @@ use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
 use anyhow::{Context, Result, ensure};
+use ff_archives::network::Position;
+use ff_archives::source;
+use ff_report::merge::Collected;
 use serde_json::Value;
 
 use super::{POSITION_COLUMNS, RELAY_COLUMNS, ROUND_COLUMNS, RUN_COLUMNS, Run};
-use crate::merge::Collected;
-use crate::network::Position;
-use crate::source;
 
 /// The number of columns that identify a simulation.
 const KEY: usize = 4;

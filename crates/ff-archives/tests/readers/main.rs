@@ -1,0 +1,5 @@
+//! Tests of the readers with real documents. They are one program, so that tests run in parallel.
+
+mod netdoc;
+mod stem;
+mod weights;
