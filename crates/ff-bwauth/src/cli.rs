@@ -102,7 +102,7 @@ pub enum Command {
     ///
     /// For November's results in DuckDB:
     ///
-    ///   ff-bwauth export --store ff.sqlite --what results --format parquet
+    ///   ff-bwauth export --store store.sqlite --what results --format parquet
     ///       --from 2026-11-01 --to 2026-12-01 --out november.parquet
     ///   duckdb -c "SELECT nickname, max(estimate_bytes_per_sec) FROM 'november.parquet' GROUP BY 1"
     #[command(verbatim_doc_comment, after_help = STATUS)]

@@ -24,7 +24,7 @@ pub struct Common {
     pub ratio: Ratio,
     /// Limit of the team's sending rate, such as 750Mbit or 1.5Gbit; `none` for no limit.
     ///
-    /// Set it to the capacity of the team's network: relays faster than about a third of it give no
+    /// Set it to the capacity of the team's network: relays faster than about half of it give no
     /// conclusive result. Without it, only a relay in this process (`ff-demo`) gives one.
     #[arg(long, default_value = "none", value_name = "RATE")]
     pub rate: Limit,

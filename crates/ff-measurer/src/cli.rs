@@ -47,7 +47,7 @@ pub enum Command {
     /// Measure how much one core of this host can measure.
     ///
     /// Compares, in one run and over loopback, an echo over plain TCP, an echo over TLS, and the
-    /// measurer. A team needs about three times the capacity of the fastest relay it measures.
+    /// measurer. A team needs about twice the capacity of the fastest relay it measures.
     #[command(after_help = STATUS)]
     Bench(Bench),
     /// Measure how much a relay forwards, whatever software it runs.
