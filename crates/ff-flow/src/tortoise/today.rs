@@ -14,7 +14,7 @@
 //! congestion control and slow start. So transfers without a limit are faster here than in tor, and
 //! the model overstates the loss by a limit. Bytes above a rate between relays are counted for each
 //! circuit separately: in the whole network two transfers rarely share a link, see
-//! [`Between::others`].
+//! `Between::others`.
 
 use ff_archives::network::{self, Flags, Network, Position};
 use rand::RngExt as _;
