@@ -42,7 +42,6 @@ use ff_proto::units::{BytesPerSec, MonoTime};
 
 use self::growth::Growth;
 pub(crate) use self::pace::Pace;
-use crate::socket::READ_LEN;
 
 /// The queue at the target, in time. It bridges two refills of tor's token buckets, which come
 /// every 100 ms, and the time between a link's turns.
@@ -147,10 +146,9 @@ impl Path {
         self.all.is_starting || self.draining_until.is_some()
     }
 
-    /// The most bytes that a link gathers in the kernel: twice its share of the largest queue, and
-    /// not less than one call reads.
-    pub(crate) fn gathered_bytes(&self) -> u64 {
-        (2 * MAX_QUEUE_CELLS * CELL_LEN as u64 / self.links).max(READ_LEN as u64)
+    /// Twice a link's share of the largest queue, in bytes.
+    pub(crate) fn twice_share_bytes(&self) -> u64 {
+        2 * MAX_QUEUE_CELLS * CELL_LEN as u64 / self.links
     }
 
     /// The least window of a link in use: its share of the window of all links. Without it, a

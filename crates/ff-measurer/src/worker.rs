@@ -19,7 +19,7 @@ use tokio::sync::mpsc::UnboundedSender;
 use crate::fault::Fault;
 use crate::order::{Flow, LinkFailure, MeasurerError, SecondReport, WorkerTotals};
 use crate::report::Counters;
-use crate::socket::{EchoSocket, Scratch};
+use crate::socket::{EchoSocket, READ_LEN, Scratch};
 use crate::window::{Pace, Path};
 
 /// The waker's token; a socket's is its index.
@@ -352,7 +352,8 @@ impl Worker {
     fn gather(&mut self, gathers: bool) {
         if gathers != self.is_gathering {
             self.is_gathering = gathers;
-            let bytes = gathers.then(|| self.scratch.path.gathered_bytes());
+            // At least what one call reads.
+            let bytes = gathers.then(|| self.scratch.path.twice_share_bytes().max(READ_LEN as u64));
             self.sockets.iter_mut().flatten().for_each(|socket| socket.set_gathering(bytes));
         }
     }

@@ -13,11 +13,12 @@ pub const LEAST_ROUND_TRIP: Duration = Duration::from_millis(5);
 /// The part of a connection's window that one loss puts out of order: 0.53 to 0.68 were measured
 /// where 1 to 5 % were lost.
 const OUT_OF_ORDER: f64 = 0.6;
-/// The rate of fewer losses in a measurement is unknown. It does not follow from fewer seconds
-/// without any, if these are also less than [`HARDLY`] of all.
+/// A loss rate needs at least so many losses.
 const MIN_LOSSES: f64 = 5.0;
-/// The part of all seconds that is hardly any.
-const HARDLY: f64 = 0.1;
+/// A loss rate follows from the seconds without losses if there are at least so many, or this part
+/// of all seconds.
+const MIN_FREE_SECS: f64 = 5.0;
+const MIN_FREE_PART: f64 = 0.1;
 
 /// The observations of one measurer's connections to the relay, in the counted seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -87,7 +88,7 @@ impl PathSeen {
         }
         let free_secs = self.connection_secs - counted.wrong_secs;
         let independent = -(free_secs / self.connection_secs).ln() * self.connection_secs;
-        let is_hardly_free = free_secs < MIN_LOSSES.min(self.connection_secs * HARDLY);
+        let is_hardly_free = free_secs < MIN_FREE_SECS.min(self.connection_secs * MIN_FREE_PART);
         let losses = if is_hardly_free { many } else { independent.min(counted.wrong) };
         losses / counted.segments.max(losses)
     }
