@@ -38,3 +38,4 @@ pub use order::{LinkFailure, MeasurerError, Order, SecondReport, WorkerTotals};
 pub use report::thread_cpu_time;
 pub use task::{Host, PartFailure, Task};
 pub use tcp::TcpSecond;
+pub use window::{MAX_QUEUE_CELLS, QUEUE};

@@ -45,7 +45,7 @@ pub(crate) use self::pace::Pace;
 
 /// The queue at the target, in time. It bridges two refills of tor's token buckets, which come
 /// every 100 ms, and the time between a link's turns.
-const QUEUE: Duration = Duration::from_millis(300);
+pub const QUEUE: Duration = Duration::from_millis(300);
 /// The longest round trip that is used, because a target may delay all echoes from the start.
 const MAX_ROUND_TRIP: Duration = Duration::from_millis(500);
 /// The rate is averaged over this time, so that echoes that were held back and arrive at once do
@@ -75,7 +75,7 @@ const FIRST_CELLS: u64 = 640;
 /// The first window is at least what the worker may send in a second divided by this.
 const FIRST_PART: u64 = 32;
 /// The largest queue of all links of a worker together, in cells: 8 MB, which fit into caches.
-const MAX_QUEUE_CELLS: u64 = 16_384;
+pub const MAX_QUEUE_CELLS: u64 = 16_384;
 
 /// The state that the links of a worker share: its path to the target.
 #[derive(Clone, Copy, Debug)]

@@ -3,15 +3,12 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use ff_measurer::TcpSecond;
+use ff_measurer::{MAX_QUEUE_CELLS, QUEUE, TcpSecond};
 use ff_proto::aggregate::{self, Counted, PathSeen, SecondSample};
 use ff_proto::units::{BytesPerSec, Cells};
 
 use super::{Echoed, Samples};
 
-/// The queue that measurers keep in front of a relay, in seconds (`window.rs` of ff-measurer): if
-/// half of it waits in a measurer's own host, what limits its links lies between the two.
-const QUEUE_SECS: f64 = 0.3;
 /// The longest round trip that measurers' windows fill, and how much longer it may become
 /// meanwhile, in microseconds.
 const ROUND_TRIP_MICROS: u64 = 500_000;
@@ -20,11 +17,27 @@ const LONGER_MICROS: u64 = 500_000;
 const MAX_RAISE: f64 = 1.03;
 
 impl Echoed {
-    /// Whether its path carried what it could in a second: half of the queue in front of the relay
-    /// was in the measurer's own host, the path was longer than windows fill, or it was cut off.
+    /// Whether its path carried what it could in a second: the relay had less than half of the
+    /// queue, the path was longer than windows fill, or it was cut off.
     fn is_held_up(&self, second: usize) -> bool {
-        let (tcp, cells) = (&self.tcp[second], self.claimed[second]);
-        is_cut_off(tcp) || is_too_long(tcp) || waits_here(tcp, cells)
+        let tcp = &self.tcp[second];
+        is_cut_off(tcp) || is_too_long(tcp) || self.waits_elsewhere(second)
+    }
+
+    /// Whether most of the queue that the measurer keeps in front of a relay was not there at the
+    /// end of a second. By Little's law, what is on the network is the rate times TCP's round trip;
+    /// of the other cells in flight, those that are not in the measurer's own host are in the relay.
+    fn waits_elsewhere(&self, second: usize) -> bool {
+        let tcp = &self.tcp[second];
+        let bytes = |cells| as_float(Cells(cells).bytes());
+        let rate = bytes(self.claimed[second].unwrap_or(0));
+        if tcp.links == 0 || rate == 0.0 {
+            return false;
+        }
+        let in_flight = bytes(self.on_way_before(second + 1));
+        let on_network = rate * as_float(tcp.round_trip_now_micros) / 1e6;
+        let queue = (rate * QUEUE.as_secs_f64()).min(bytes(MAX_QUEUE_CELLS));
+        in_flight - on_network - as_float(tcp.unsent_bytes) < queue / 2.0
     }
 
     /// Whether its path was too long for windows, or cut, in any of these seconds but one: that no
@@ -105,13 +118,6 @@ impl Samples {
     }
 }
 
-/// Whether half of the queue in front of the relay, by the cells that came back, was in the
-/// measurer's own host.
-fn waits_here(tcp: &TcpSecond, cells: Option<u64>) -> bool {
-    let bytes = Cells(cells.unwrap_or(0)).bytes();
-    bytes > 0 && as_float(tcp.unsent_bytes) >= QUEUE_SECS / 2.0 * as_float(bytes)
-}
-
 /// Whether nothing on its way arrived.
 fn is_cut_off(tcp: &TcpSecond) -> bool {
     tcp.resent_segments > 0 && tcp.acked_bytes == 0
@@ -127,8 +133,10 @@ fn is_too_long(tcp: &TcpSecond) -> bool {
 fn path_seen(seconds: &[TcpSecond]) -> Option<PathSeen> {
     let known = || seconds.iter().filter(|second| second.links > 0);
     let sum = |number: fn(&TcpSecond) -> u64| as_float(known().map(number).sum());
+    let smoothed = sum(|one| one.round_trip_now_micros) / as_float(known().count() as u64).max(1.0);
     Some(PathSeen {
         round_trip: Duration::from_micros(known().map(|one| one.round_trip_micros).min()?),
+        smoothed: Duration::from_secs_f64(smoothed / 1e6),
         segment_bytes: as_float(known().map(|one| one.segment_bytes).max()?),
         connection_secs: sum(|one| one.links.into()),
         sent: Counted {

@@ -193,51 +193,77 @@ fn what_a_measurer_says_that_it_sent_takes_nothing_from_others() {
     assert_eq!(measured_cells(&samples), [10, 10, 10]);
 }
 
+/// Whether a path with these data of two measurers, of 100 cells a second each, limits what comes
+/// back. They keep 40 cells in flight: 10 on the network, and a queue of 0.3 s.
+fn is_limited(first: TcpSecond, second: TcpSecond, allotted: Option<u64>) -> bool {
+    let mut samples = granted();
+    for index in 0..3 {
+        let sent_cells = if index == 0 { 140 } else { 100 };
+        for (measurer, tcp) in [first, second].into_iter().enumerate() {
+            let report = SecondReport { sent_cells, tcp, ..report(index, 100) };
+            samples.add_measurement(measurer, &report);
+        }
+    }
+    let rate = BytesPerSec::new(100 * 514);
+    samples.is_path_limited(&[allotted.map(|times| rate.scale(times as f64)); 2], 2.25 / 0.8)
+}
+
+/// TCP's data of ten links over 0.1 s.
+const TCP: TcpSecond = TcpSecond {
+    links: 10,
+    round_trip_micros: 100_000,
+    round_trip_now_micros: 100_000,
+    segment_bytes: 1448,
+    acked_bytes: 1,
+    sent_segments: 1000,
+    resent_segments: 0,
+    received_segments: 1000,
+    disordered_segments: 0,
+    resending_links: 0,
+    disordered_links: 0,
+    busy_micros: 0,
+    window_full_micros: 0,
+    unsent_bytes: 0,
+};
+
 #[test]
 fn a_way_that_could_carry_hardly_more_is_what_was_measured() {
-    let rate = BytesPerSec::new(100 * 514);
-    let mut tcp = TcpSecond {
-        links: 10,
-        round_trip_micros: 100_000,
-        segment_bytes: 1448,
-        acked_bytes: 1,
-        sent_segments: 1000,
-        resent_segments: 0,
-        received_segments: 1000,
-        ..TcpSecond::default()
-    };
-    let is_limited = |first: TcpSecond, second: TcpSecond, allotted: Option<u64>| {
-        let mut samples = granted();
-        for index in 0..3 {
-            samples.add_measurement(0, &SecondReport { tcp: first, ..report(index, 100) });
-            samples.add_measurement(1, &SecondReport { tcp: second, ..report(index, 100) });
-        }
-        samples.is_path_limited(&[allotted.map(|times| rate.scale(times as f64)); 2], 2.25 / 0.8)
-    };
     let unknown = TcpSecond::default();
-    assert!(!is_limited(tcp, tcp, Some(3)) && !is_limited(unknown, unknown, None));
+    assert!(!is_limited(TCP, TCP, Some(3)) && !is_limited(unknown, unknown, None));
     // Ten segments on the way on each link, of which 1 % are lost: TCP would carry 1.22 times as
     // much.
-    let lossy = TcpSecond { resent_segments: 10, resending_links: 7, ..tcp };
+    let lossy = TcpSecond { resent_segments: 10, resending_links: 7, ..TCP };
     assert!(is_limited(lossy, lossy, Some(3)) && is_limited(lossy, lossy, None));
-    assert!(is_limited(lossy, tcp, Some(3)));
-    assert!(!is_limited(lossy, tcp, Some(5)), "the other one could make up for it");
-    assert!(!is_limited(lossy, tcp, None));
-    let back = TcpSecond { disordered_segments: 100, disordered_links: 7, ..tcp };
+    assert!(is_limited(lossy, TCP, Some(3)));
+    assert!(!is_limited(lossy, TCP, Some(5)), "the other one could make up for it");
+    assert!(!is_limited(lossy, TCP, None));
+    let back = TcpSecond { disordered_segments: 100, disordered_links: 7, ..TCP };
     assert!(is_limited(back, back, Some(3)));
-    // Half of the queue is at home: 0.15 s of 100 cells a second.
-    tcp.unsent_bytes = 15 * 514;
-    assert!(is_limited(tcp, tcp, Some(3)));
-    tcp.unsent_bytes -= 1;
-    assert!(!is_limited(tcp, tcp, Some(3)));
-    let far = TcpSecond { round_trip_micros: 500_001, ..tcp };
-    let farther = TcpSecond { round_trip_now_micros: 600_001, ..tcp };
-    let cut_off = TcpSecond { resent_segments: 1, acked_bytes: 0, ..tcp };
+    let far = TcpSecond { round_trip_micros: 500_001, ..TCP };
+    let farther = TcpSecond { round_trip_now_micros: 600_001, ..TCP };
+    let cut_off = TcpSecond { resent_segments: 1, acked_bytes: 0, ..TCP };
     for one in [far, farther, cut_off] {
         assert!(is_limited(one, one, Some(3)), "{one:?}");
     }
     let acked = TcpSecond { acked_bytes: 1, ..cut_off };
     assert!(!is_limited(acked, acked, Some(3)));
+}
+
+#[test]
+fn a_queue_that_is_not_in_the_relay_is_on_the_way() {
+    // Half of it, 0.15 s of 100 cells a second, is in the measurer's own host.
+    let here = |unsent_bytes| TcpSecond { unsent_bytes, ..TCP };
+    for (unsent_bytes, limits) in [(15 * 514, false), (15 * 514 + 1, true)] {
+        assert_eq!(is_limited(here(unsent_bytes), here(unsent_bytes), Some(3)), limits);
+    }
+    // Or on the network, whether its buffers hold it or its round trip has become longer.
+    let longer = |micros| TcpSecond { round_trip_now_micros: 100_000 + micros, ..TCP };
+    for (micros, limits) in [(149_000, false), (151_000, true), (380_000, true)] {
+        assert_eq!(is_limited(longer(micros), longer(micros), Some(3)), limits, "{micros}");
+    }
+    // Part of it here and part of it there.
+    let both = TcpSecond { unsent_bytes: 8 * 514, ..longer(80_000) };
+    assert!(is_limited(both, both, Some(3)) && !is_limited(both, TCP, Some(6)));
 }
 
 #[test]
@@ -249,7 +275,10 @@ fn seconds_in_which_the_way_was_cut_do_not_lower_a_conclusive_estimate() {
         for second in 0..30 {
             let is_cut = second < cut_secs;
             let (cells, tcp) = if is_cut { (0, cut_off) } else { (100, tcp) };
-            samples.add_measurement(0, &SecondReport { tcp, ..report(second, cells) });
+            // A queue of 0.3 s stays in the relay.
+            let sent_cells = if second == 0 { cells + 30 } else { cells };
+            let with_queue = SecondReport { sent_cells, tcp, ..report(second, cells) };
+            samples.add_measurement(0, &with_queue);
             samples.add_measurement(1, &report(second, 0));
             samples.add_background(&background(second, 0));
         }

@@ -13,6 +13,11 @@ pub const LEAST_ROUND_TRIP: Duration = Duration::from_millis(5);
 /// The part of a connection's window that one loss puts out of order: 0.53 to 0.68 were measured
 /// where 1 to 5 % were lost.
 const OUT_OF_ORDER: f64 = 0.6;
+/// If more is lost, TCP mostly waits for its timers, which the response functions leave out (Padhye
+/// et al. 1998): then a connection has no room.
+const MOST_LOSS: f64 = 0.04;
+/// A smoothed round trip may contain the delay of an acknowledgement, at most this long on Linux.
+const DELAYED_ACK: Duration = Duration::from_millis(40);
 /// A loss rate needs at least so many losses.
 const MIN_LOSSES: f64 = 5.0;
 /// A loss rate follows from the seconds without losses if there are at least so many, or this part
@@ -25,6 +30,8 @@ const MIN_FREE_PART: f64 = 0.1;
 pub struct PathSeen {
     /// The shortest round trip of a segment.
     pub round_trip: Duration,
+    /// The mean of the connections' smoothed round trips.
+    pub smoothed: Duration,
     /// Bytes of data in a full segment.
     pub segment_bytes: f64,
     /// The number of connections times the number of seconds.
@@ -46,6 +53,16 @@ pub struct Counted {
     pub wrong_secs: f64,
 }
 
+impl Counted {
+    /// The part of received segments that was lost, by those that arrived out of order, if
+    /// connections had the windows that losses leave them: p losses put p · [`OUT_OF_ORDER`] ·
+    /// √(1.5 / p) of the segments out of order. Less if they had smaller windows.
+    fn loss_by_order(&self) -> f64 {
+        let part = (self.wrong / self.segments.max(self.wrong).max(1.0)).min(1.0);
+        part * (part / (1.5 * OUT_OF_ORDER * OUT_OF_ORDER)).min(1.0)
+    }
+}
+
 impl PathSeen {
     /// The part of the segments that were lost on the way to the relay.
     #[must_use]
@@ -57,25 +74,32 @@ impl PathSeen {
     /// shows.
     #[must_use]
     pub fn loss_back(&self) -> f64 {
-        // If connections have the windows that losses leave them, p losses put p · OUT_OF_ORDER ·
-        // √(1.5 / p) of the segments out of order: solved for p.
         let Counted { segments, wrong, .. } = self.received;
-        let part = (wrong / segments.max(wrong)).min(1.0);
-        let most = part / (1.5 * OUT_OF_ORDER * OUT_OF_ORDER);
-        self.loss(&self.received, wrong * most.min(1.0))
+        self.loss(&self.received, segments.max(wrong) * self.received.loss_by_order())
     }
 
     /// The rate that the path could have carried over the same number of connections, divided by
     /// the carried rate, at least 1. Infinite if nothing was lost, or nothing is known.
     #[must_use]
     pub fn headroom(&self) -> f64 {
-        let round_trip = self.round_trip.max(LEAST_ROUND_TRIP);
+        let (out, back) = (self.loss_out(), self.loss_back());
+        if out.max(back).max(self.received.loss_by_order()) > MOST_LOSS {
+            return 1.0;
+        }
+        let round_trip = self.usual_round_trip();
         let of = |counted: &Counted, loss: f64| {
             let on_way = self.on_way(counted.segments, round_trip);
             let most = segments_on_way(loss, round_trip);
             if on_way > 0.0 { (most / on_way).max(1.0) } else { f64::INFINITY }
         };
-        of(&self.sent, self.loss_out()).min(of(&self.received, self.loss_back()))
+        of(&self.sent, out).min(of(&self.received, back))
+    }
+
+    /// The round trip in which TCP repaired losses: that of most segments, because a path's may
+    /// vary much, or grow.
+    fn usual_round_trip(&self) -> Duration {
+        let most = self.smoothed.saturating_sub(DELAYED_ACK);
+        self.round_trip.max(most).max(LEAST_ROUND_TRIP)
     }
 
     /// The part of the segments at which TCP had to slow down. It does so once per round trip,
