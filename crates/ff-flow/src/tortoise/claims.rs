@@ -261,11 +261,15 @@ fn growth(results: &Results, add: &mut Add<'_>) {
 mod tests {
     use std::collections::BTreeSet;
 
+    use ff_report::ledger::Kind;
+
     use super::*;
     use crate::tortoise::cells::{FIGURES, of_figures};
     use crate::tortoise::engine::simulate;
     use crate::tortoise::experiment::TortoiseSetting;
     use crate::tortoise::world::World;
+
+    const GUIDE: &str = include_str!("../../../../doc/research.md");
 
     #[test]
     fn every_claim_has_its_line_and_every_figure_is_computed() {
@@ -288,6 +292,23 @@ mod tests {
         let names = lines.iter().map(|line| (line.id.clone(), line.figure.clone()));
         let names: BTreeSet<(String, String)> = names.collect();
         assert!(found.keys().all(|key| names.contains(key)), "{found:?}");
+    }
+
+    /// Exactly the figures that differ with 20 seeds have a reason.
+    #[test]
+    fn the_guide_for_researchers_counts_the_claims() {
+        let ledger: Ledger = toml::from_str(ROWS).expect("the claims can be read");
+        let figures: Vec<_> = ledger.rows.iter().flat_map(|row| &row.figures).collect();
+        let differ = figures.iter().filter(|figure| figure.differs.is_some()).count();
+        let cannot = ledger.rows.iter().filter(|row| row.kind == Kind::Cannot).count();
+        let (rows, all, hold) = (ledger.rows.len(), figures.len(), figures.len() - differ);
+        for text in [
+            format!("| Tortoise (2011), {rows} claims with {all} figures |"),
+            format!("with 20 seeds {hold} figures hold, {differ} differ:"),
+            format!("{cannot} claims cannot be checked: [tortoise.toml]"),
+        ] {
+            assert!(GUIDE.contains(&text), "doc/research.md does not say {text:?}");
+        }
     }
 
     #[test]
