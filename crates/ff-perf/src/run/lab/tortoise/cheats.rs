@@ -7,6 +7,7 @@
 
 mod tors;
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
@@ -80,23 +81,28 @@ impl Cheat {
     }
 }
 
-/// Runs all attempts with this tor, which has the limit.
+/// Results of the attempts, as far as they were made.
+pub(super) struct Tried {
+    pub(super) cheats: Vec<Cheat>,
+    /// Groups of attempts that failed, with the reason.
+    pub(super) errors: Vec<String>,
+    /// Mean lateness of timers.
+    pub(super) late: Duration,
+}
+
+/// Makes all attempts with this tor, which has the limit.
 ///
 /// # Errors
-/// If the network does not start, or the end is asked for.
-pub(super) fn run(tor: &Path, is_short: bool, ending: &Ending) -> Result<Vec<Cheat>> {
+/// If the network does not start.
+pub(super) fn run(tor: &Path, is_short: bool, ending: &Ending) -> Result<Tried> {
     note("ff-perf: starting a network to evade the limit in");
     let network = start(tor, ending).context("Failed to start the private network")?;
     let time = Duration::from_secs(if is_short { 4 } else { 10 });
-    let mut bench = Bench { network: &network, ending, time, cheats: Vec::new() };
-    bench.several_links()?;
-    bench.flags()?;
-    bench.shares()?;
-    bench.copied_keys()?;
-    bench.onion_service()?;
-    bench.bridge()?;
-    bench.scanner()?;
-    Ok(bench.cheats)
+    let (timers, cheats) = (Cell::default(), Vec::new());
+    let mut bench = Bench { network: &network, ending, time, timers, cheats };
+    let errors = bench.run();
+    let (late, timers) = bench.timers.get();
+    Ok(Tried { cheats: bench.cheats, errors, late: late / timers.max(1) })
 }
 
 /// A network and its results.
@@ -106,10 +112,38 @@ struct Bench<'a> {
     ending: &'a Ending,
     /// Time for which a rate is measured.
     time: Duration,
+    /// Total lateness of timers, and their number.
+    timers: Cell<(Duration, u32)>,
     cheats: Vec<Cheat>,
 }
 
 impl Bench<'_> {
+    /// Makes all attempts, and returns the errors: a group that fails costs its own attempts only.
+    fn run(&mut self) -> Vec<String> {
+        let groups: [(&str, fn(&mut Self) -> Result<()>); 7] = [
+            ("several links", Self::several_links),
+            ("flags", Self::flags),
+            ("shares", Self::shares),
+            ("copied keys", Self::copied_keys),
+            ("an onion service", Self::onion_service),
+            ("a bridge", Self::bridge),
+            ("a scanner", Self::scanner),
+        ];
+        let mut errors = Vec::new();
+        for (name, group) in groups {
+            let ended = group(self);
+            if self.ending.is_asked() {
+                break;
+            }
+            if let Err(error) = ended {
+                let error = format!("{name}: {error:#}");
+                note(&format!("ff-perf: {error}"));
+                errors.push(error);
+            }
+        }
+        errors
+    }
+
     /// Several guards, several circuits, conflux.
     fn several_links(&mut self) -> Result<()> {
         for guards in [1, 2, 5] {
@@ -162,11 +196,12 @@ impl Bench<'_> {
                 })?;
             }
         }
-        self.set(0, "FFIngressExempt", "fast")
+        Ok(())
     }
 
     /// A limit for exempt relays, by their weight in the consensus.
     fn shares(&mut self) -> Result<()> {
+        self.set(0, "FFIngressExempt", "fast")?;
         for (relay, share, what, expected) in [
             ("least", "0", "just enough for Fast (100 kB/s)", FREE),
             ("least", "100", "just enough for Fast (100 kB/s)", ONE),
@@ -179,11 +214,13 @@ impl Bench<'_> {
                 bench.rate(&[bench.download(relay, &guard_name(0), 1)?])
             })?;
         }
-        self.set(0, "FFIngressShare", "0")
+        Ok(())
     }
 
     /// One relay's keys on two hosts.
     fn copied_keys(&mut self) -> Result<()> {
+        self.set(0, "FFIngressExempt", "fast")?;
+        self.set(0, "FFIngressShare", "0")?;
         let name = "a second host with a relay's keys, at the same time".to_owned();
         self.add("", name, FREE, |bench| {
             let twin = bench.node("twin");
@@ -218,7 +255,7 @@ impl Bench<'_> {
                 match bytes_of_stream(socks, &target, SETTLE, bench.time) {
                     Ok(bytes) => return Ok(per_limit(bytes, bench.time)),
                     Err(error) if tries == ONION_TRIES => return Err(error),
-                    Err(_) => bench.ending.sleep(Duration::from_secs(5))?,
+                    Err(_) => bench.sleep(Duration::from_secs(5))?,
                 }
                 tries += 1;
             }
@@ -247,7 +284,7 @@ impl Bench<'_> {
                 let path = [bench.node(&guard_name(guard)), bench.node("exit0")];
                 let plan = DownloadPlan::through(&path);
                 let downloads = bench.network.download(bench.node(SCANNER), &plan)?;
-                bench.ending.sleep(SCAN)?;
+                bench.sleep(SCAN)?;
                 Ok(per_limit(downloads.bytes(), SCAN))
             })?;
         }
@@ -259,9 +296,18 @@ impl Bench<'_> {
         let mut control = self.node(client).control()?;
         control.setconf("DisableNetwork", "1")?;
         // By then its relays have noticed.
-        self.ending.sleep(Duration::from_secs(1))?;
+        self.sleep(Duration::from_secs(1))?;
         control.setconf("DisableNetwork", "0")?;
         Ok(self.node(client).wait_for_enough_documents()?)
+    }
+
+    /// Sleeps, and counts how late it wakes.
+    fn sleep(&self, time: Duration) -> Result<()> {
+        let began = Instant::now();
+        self.ending.sleep(time)?;
+        let (late, timers) = self.timers.get();
+        self.timers.set((late + began.elapsed().saturating_sub(time), timers + 1));
+        Ok(())
     }
 
     /// Runs one attempt and records its result; fails only if the end is asked for.
@@ -309,10 +355,10 @@ impl Bench<'_> {
 
     /// Rate of all downloads together, divided by the limit.
     fn rate(&self, downloads: &[RunningDownloads]) -> Result<f64> {
-        self.ending.sleep(SETTLE)?;
+        self.sleep(SETTLE)?;
         let bytes = || downloads.iter().map(RunningDownloads::bytes).sum::<u64>();
         let (before, began) = (bytes(), Instant::now());
-        self.ending.sleep(self.time)?;
+        self.sleep(self.time)?;
         let error = downloads.iter().flat_map(RunningDownloads::errors).next();
         error.map_or_else(
             || Ok(per_limit(bytes() - before, began.elapsed())),
