@@ -34,8 +34,8 @@ const SCAN_BURST: u64 = 3_000_000;
 const ONE: [f64; 2] = [0.85, 1.1];
 /// Expected result of a link without a limit.
 const FREE: [f64; 2] = [3.0, f64::INFINITY];
-/// Attempts to reach an onion service, whose descriptor is not available at once.
-const ONION_TRIES: usize = 12;
+/// Time in which an onion service must become reachable: its descriptor is not available at once.
+const ONION_PATIENCE: Duration = Duration::from_secs(90);
 
 /// An attempt to evade the limit, with its result.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -250,14 +250,13 @@ impl Bench<'_> {
             let service = added.value("ServiceID").context("the service has no name")?;
             let target = Target::Onion(format!("{service}.onion"), 80);
             let socks = bench.node(CONFLUX).socks_addr();
-            let mut tries = 0;
+            let began = Instant::now();
             loop {
                 match bytes_of_stream(socks, &target, SETTLE, bench.time) {
                     Ok(bytes) => return Ok(per_limit(bytes, bench.time)),
-                    Err(error) if tries == ONION_TRIES => return Err(error),
+                    Err(error) if began.elapsed() > ONION_PATIENCE => return Err(error),
                     Err(_) => bench.sleep(Duration::from_secs(5))?,
                 }
-                tries += 1;
             }
         })
     }
