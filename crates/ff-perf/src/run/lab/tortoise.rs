@@ -23,6 +23,7 @@ use ff_lab::console::note;
 use ff_lab::run::DOES_NOT_COUNT;
 use ff_report::output::Folder;
 use ff_sim::cli::TortoiseFigure;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use self::cheats::Tried;
 use self::lab::{Lab, Tor, enter_namespace, largest};
@@ -40,6 +41,7 @@ const LEAST_JUDGED_SCALE: f64 = 0.3;
 pub(super) fn run(args: &LabTortoiseArgs, ending: &Ending) -> Result<ExitCode> {
     // Created first, so that an unwritable folder fails before hours of work.
     let folder = args.out.as_deref().map(Folder::create).transpose()?;
+    raise_open_files()?;
     let _namespace = enter_namespace().context("Failed to make a network namespace")?;
     let setting = args.setting();
     let mut report = Report::new(args.seed, setting.scale);
@@ -64,6 +66,14 @@ pub(super) fn run(args: &LabTortoiseArgs, ending: &Ending) -> Result<ExitCode> {
         || report.has_wrong_cheat()
         || !report.errors.is_empty();
     Ok(ExitCode::from(if report.is_machine_busy { DOES_NOT_COUNT } else { u8::from(fails) }))
+}
+
+/// Raises the number of files that this process may open to the most allowed: each tor needs a
+/// control connection, and each download three sockets. The default of 1,024 is too low.
+fn raise_open_files() -> Result<()> {
+    let maximum = getrlimit(Resource::Nofile).maximum;
+    setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum })
+        .context("Failed to raise the limit of open files")
 }
 
 /// Runs the experiments and compares them with the model and the paper.
