@@ -69,9 +69,12 @@ pub enum LabCommand {
     /// each a process of tor, with the paper's web and bulk users. A client that runs a relay is a
     /// single process. Each experiment is run with FlashFlow's limit, with a stock tor that refills
     /// its token buckets every 100 ms, and with one that refills them once a second, as tor 0.2.1
-    /// did; the stock tors run only the experiments without a limit and with 100 KB/s. The relays'
-    /// capacity is fitted so that the mean client has 41 KB/s without a limit. The output compares
-    /// each experiment with `ff-sim tortoise`, and each of the paper's claims with both.
+    /// did; the stock tors run only the experiments of figure 3, and with client relays those
+    /// without a limit and with 100 KB/s. The relays' capacity is fitted so that the mean client
+    /// has 41 KB/s without a limit. The output compares each experiment with `ff-sim tortoise` and
+    /// with a stock tor without a limit, and each of the paper's claims with the lab and the
+    /// simulation. All figures are 29 experiments in nine networks, at any scale: 68 minutes, and
+    /// the time to fit the capacity and to start the networks.
     ///
     /// `--part cheats` measures how many times the limit a client gets with several guards,
     /// conflux, a relay of its own, copied keys, an onion service or a bridge; and the result of a
@@ -115,7 +118,8 @@ pub struct LabTortoiseArgs {
         default_value = "all"
     )]
     pub figures: Vec<TortoiseFigure>,
-    /// Size of the network, as a fraction of the paper's 900 clients (0.01 to 2).
+    /// Size of the network, as a fraction of the paper's 900 clients (0.01 to 2); does not change
+    /// the duration of a run.
     #[arg(long, value_name = "PART", default_value_t = 1.0, value_parser = scale)]
     pub scale: f64,
     /// Measured time of each experiment, in seconds (5 to 3600).

@@ -204,9 +204,8 @@ impl Figures<'_> {
 
     /// Experiments of a kind of tor with this number of client relays.
     fn cells_of(&self, tor: Tor, runners: Runners) -> Vec<Cell> {
-        let is_of = |cell: &Cell| {
-            cell.runners == runners && (tor == Tor::Ours || !cell.has_more && is_compared(cell))
-        };
+        let is_of =
+            |cell: &Cell| cell.runners == runners && (tor == Tor::Ours || is_with_stock(cell));
         self.cells().into_iter().filter(is_of).collect()
     }
 
@@ -252,9 +251,15 @@ impl Figures<'_> {
     }
 }
 
-/// Whether an experiment is also run with stock tors: no limit, and 100 KB/s at all relays.
+/// Whether an experiment has no limit, or 100 KB/s at all relays.
 fn is_compared(cell: &Cell) -> bool {
     !cell.is_half && matches!(cell.limit_kb, None | Some(100))
+}
+
+/// Whether an experiment is also run with stock tors. Without client relays they have both limits:
+/// the paper's losses (Fig. 3) may come from tor's buckets.
+fn is_with_stock(cell: &Cell) -> bool {
+    !cell.has_more && (is_compared(cell) || !cell.is_half && cell.runners == Runners::None)
 }
 
 /// The same experiments in the flow model, with a capacity fitted to the same mean.
@@ -274,4 +279,26 @@ fn model(cells: &[Cell], setting: &TortoiseSetting, seed: u64) -> Results {
     });
     let outcomes = cells.iter().map(|cell| (*cell, vec![run(cell, capacity)])).collect();
     Results { seeds: vec![seed], capacity, outcomes }
+}
+
+#[cfg(test)]
+mod tests {
+    use ff_flow::tortoise::cells::{FIGURES, cell, half, more};
+
+    use super::*;
+
+    #[test]
+    fn stock_tors_run_the_papers_figure_3_and_no_limit_and_100_with_client_relays() {
+        let of_stock = |runners: Runners| {
+            let cells = of_figures(&FIGURES).into_iter().filter(|cell| cell.links == 1);
+            let cells = cells.filter(|cell| cell.runners == runners && is_with_stock(cell));
+            cells.map(|cell| cell.limit_kb).collect::<Vec<_>>()
+        };
+        assert_eq!(of_stock(Runners::None), [None, Some(100), Some(200)]);
+        for runners in [Runners::Low, Runners::High] {
+            assert_eq!(of_stock(runners), [None, Some(100)]);
+        }
+        assert!(!is_with_stock(&half(Runners::None)) && !is_with_stock(&more(None)));
+        assert!(!is_with_stock(&cell(Some(200), Runners::High)));
+    }
 }

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
+use ff_circuits::lab::tortoise::STOCK;
 use ff_flow::tortoise::experiment::Cell;
 use ff_flow::tortoise::world::{TortoiseClient, World};
 use ff_lab::net::Namespace;
@@ -47,7 +48,7 @@ pub(super) enum Tor {
 impl Tor {
     pub(super) const fn name(self) -> &'static str {
         match self {
-            Self::Stock => "stock",
+            Self::Stock => STOCK,
             Self::Slow => "stock 1 s",
             Self::Ours => "ours",
         }

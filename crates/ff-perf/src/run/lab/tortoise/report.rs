@@ -17,12 +17,13 @@ use ff_circuits::lab::tortoise::{
 };
 
 /// Header of the table of experiments.
-const CELLS: [&str; 9] = [
+const CELLS: [&str; 10] = [
     "tor",
     "experiment",
     "lab_kilobytes_per_sec",
     "lab_web_kilobytes_per_sec",
     "lab_bulk_kilobytes_per_sec",
+    "stock_no_limit_kilobytes_per_sec",
     "relays_used_part",
     "model_kilobytes_per_sec",
     "lab_to_model",
@@ -146,6 +147,7 @@ impl Report {
                 number(one.lab_kilobytes_per_sec),
                 number(one.lab_web_kilobytes_per_sec),
                 number(one.lab_bulk_kilobytes_per_sec),
+                number(one.stock_no_limit_kilobytes_per_sec),
                 number(one.relays_used_part),
                 number(one.model_kilobytes_per_sec),
                 number(one.lab_to_model),
