@@ -244,10 +244,16 @@ fn forwards(world: &World, place: usize) -> f64 {
 /// may have any position in a circuit.
 fn relay(name: String, tor: Tor, rate: f64) -> RelayConfig {
     let bytes = whole(rate).max(LEAST_RATE);
-    RelayConfig::exit(name)
+    let relay = RelayConfig::exit(name)
         .bandwidth_rate(bytes)
         .measured((whole(rate) / 1000).max(1))
-        .torrc(format!("TokenBucketRefillInterval {} msec", tor.refill_ms()))
+        .torrc(format!("TokenBucketRefillInterval {} msec", tor.refill_ms()));
+    match tor {
+        Tor::Stock | Tor::Slow => relay,
+        // Else its buckets would be exact with a limit only, and it would carry more with a limit
+        // than without one.
+        Tor::Ours => relay.torrc("FFMeasurementsAllowed 1"),
+    }
 }
 
 /// A client's relay: it forwards what its line carries upwards, and shares the downward direction
