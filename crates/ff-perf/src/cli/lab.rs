@@ -77,13 +77,14 @@ pub enum LabCommand {
     /// the time to fit the capacity and to start the networks.
     ///
     /// `--part cheats` measures how many times the limit a client gets with several guards,
-    /// conflux, a relay of its own, copied keys, an onion service or a bridge; and the result of a
-    /// bandwidth scanner that enters the network as a client. Needs root.
+    /// conflux, a relay of its own, copied keys, an onion service or a bridge; and what a bandwidth
+    /// scanner downloads that enters the network as a client, with the limit and without it. Needs
+    /// root.
     ///
     /// Exit status: 0 if means with FlashFlow's limit, divided by the mean without a limit, are
     /// within 15 % of the simulation's (not checked below --scale 0.3), and all attempts to evade
-    /// the limit have the expected result; 1 if not, or on failure; 75 if the machine was too busy:
-    /// the run is invalid; repeat it.
+    /// the limit have the expected result; 1 if not, or if a part of the run failed; 75 if the
+    /// machine was too busy: the run is invalid; repeat it.
     Tortoise(LabTortoiseArgs),
 }
 
@@ -132,8 +133,9 @@ pub struct LabTortoiseArgs {
     /// times --scale.
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u64).range(1_000_000..=10_000_000_000))]
     pub capacity: Option<u64>,
-    /// Make a short run of four minutes: at most a tenth of the network, only the experiments
-    /// without a limit and with 100 KB/s, no client relays, 25 seconds each, no fitting.
+    /// Make a short run, about four minutes for each part: at most a tenth of the network, only the
+    /// experiments without a limit and with 100 KB/s, no client relays, 25 seconds each, no
+    /// fitting; attempts to evade the limit are measured for 4 seconds instead of 10.
     #[arg(long)]
     pub short: bool,
     /// Random seed of relays, clients and their users.

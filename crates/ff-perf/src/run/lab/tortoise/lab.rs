@@ -63,7 +63,7 @@ impl Tor {
     }
 
     /// Command that sets the limit of a relay's links: bytes per second, and burst in bytes.
-    fn limit_command(self, limit: Option<(u64, u64)>) -> String {
+    pub(super) fn limit_command(self, limit: Option<(u64, u64)>) -> String {
         let (rate, burst) = limit.unwrap_or((0, 0));
         let ours = match (self, limit) {
             (Self::Ours, Some(_)) => " FFIngressLimit=1 FFIngressExempt=fast",

@@ -30,7 +30,8 @@ const CELLS: [&str; 10] = [
     "is_within",
 ];
 /// Header of the table of attempts to evade the limit.
-const CHEATS: [&str; 6] = ["id", "cheat", "times_the_limit", "low", "high", "reason"];
+const CHEATS: [&str; 7] =
+    ["id", "cheat", "times_the_limit", "low", "high", "times_the_limit_each_second", "reason"];
 
 /// A caution for readers of the table of experiments.
 const BUCKETS: &str = "\
