@@ -8,7 +8,7 @@ use crate::tortoise::KB;
 use crate::tortoise::between::stable_fast_part;
 use crate::tortoise::cells::{EVADED, RUNNERS, Results, cell, half, more};
 use crate::tortoise::experiment::{Cell, Runners};
-use crate::tortoise::outcome::Asked;
+use crate::tortoise::outcome::{Asked, Draws};
 use crate::tortoise::users::{PAGES, UserKind};
 use crate::tortoise::world::CLIENTS;
 
@@ -151,13 +151,18 @@ fn asked(results: &Results, add: &mut Add<'_>) {
         }
         all
     });
-    let mut value = |name: &str, of: fn(&Asked) -> f64| {
-        add("T4", name, all.as_ref().map(of).map_err(String::clone));
+    let mut value = |name: &str, of: fn(&Asked) -> Draws, unit: f64| {
+        let mean = all.as_ref().map_err(String::clone).and_then(|asked| {
+            let draws = of(asked);
+            let none = || "the run was too short for one".to_owned();
+            (draws.count > 0.0).then(|| draws.mean() / unit).ok_or_else(none)
+        });
+        add("T4", name, mean);
     };
-    value("think", |asked| asked.thinks.mean());
-    value("break", |asked| asked.breaks.mean());
-    value("page", |asked| asked.sizes[0].mean() / KB);
-    value("file", |asked| asked.sizes[1].mean() / KB);
+    value("think", |asked| asked.thinks, 1.0);
+    value("break", |asked| asked.breaks, 1.0);
+    value("page", |asked| asked.sizes[0], KB);
+    value("file", |asked| asked.sizes[1], KB);
     add("T6", "mean client, no limit", results.all_kb(&Cell::BASE));
 }
 
