@@ -45,6 +45,8 @@ const SLOW_FREE: [f64; 2] = [8.0, 12.5];
 const SCANNED: [f64; 2] = [0.8, 1.1];
 /// A second.
 const SECOND: Duration = Duration::from_secs(1);
+/// Time without an event of a stream, after which there are no more.
+const NO_MORE_EVENTS: Duration = Duration::from_millis(20);
 /// Time in which an onion service must become reachable: its descriptor is not available at once.
 const ONION_PATIENCE: Duration = Duration::from_secs(90);
 
@@ -262,7 +264,9 @@ impl Bench<'_> {
     /// By arithmetic, any relay that passes the burst in this time gives burst / time + limit: a
     /// relay without a rate passes it at once, one of 1 MB/s in 3 MB / (1 MB/s - limit) = 3.3 s. If
     /// the relay of 1 MB/s gives less, its row without a limit shows whether its own rate is the
-    /// cause: that row should have 10 times the limit in each second, and more in the first.
+    /// cause: that row should have 10 times the limit in each second, and more in the first. If
+    /// both are low, the cause may be tor's flow control: a client that is read too slowly on a
+    /// busy machine sends an XOFF, and then a rate that the exit keeps to.
     ///
     /// sbws 1.5.2 measures less than this: all its downloads from a relay use one stream. It first
     /// looks for a size that takes 6 s, which uses up the burst, and then takes the mean of the
@@ -288,8 +292,19 @@ impl Bench<'_> {
     /// The rate of a scanner's download through this relay over a new link.
     fn scan(&self, relay: &str) -> Result<f64> {
         self.renew_links(SCANNER)?;
+        let client = self.node(SCANNER);
+        let mut control = client.control()?;
+        control.subscribe(&["STREAM"])?;
         let plan = DownloadPlan::through(&[self.node(relay), self.node("exit0")]);
-        self.observe(&[self.network.download(self.node(SCANNER), &plan)?], SCAN)
+        let times = self.observe(&[self.network.download(client, &plan)?], SCAN)?;
+        let mut stops = 0_u32;
+        while let Some(event) = control.next_event(NO_MORE_EVENTS)? {
+            stops += u32::from(event.words().nth(1) == Some("XOFF_SENT"));
+        }
+        if stops > 0 {
+            note(&format!("ff-perf: in the next download, the client sent {stops} XOFF"));
+        }
+        Ok(times)
     }
 
     /// Closes a client's links, so that it gets new ones with full buckets.
