@@ -14,6 +14,9 @@ use ff_flow::tortoise::experiment::Cell;
 use ff_flow::tortoise::users::UserKind;
 use serde::Serialize;
 
+/// The name of today's tor: without FlashFlow's limit, and with the usual token buckets.
+pub const STOCK: &str = "stock";
+
 /// The largest relative difference between lab and model.
 const MOST_OFF: f64 = 0.15;
 /// The limits of the experiments that must agree, in KB/s.
@@ -41,6 +44,9 @@ pub struct CellComparison {
     pub lab_web_kilobytes_per_sec: Option<f64>,
     /// The mean rate of bulk users in the lab, in KB/s.
     pub lab_bulk_kilobytes_per_sec: Option<f64>,
+    /// The mean rate of as many clients and client relays in the lab with today's tor and no limit,
+    /// in KB/s; none if that was not run.
+    pub stock_no_limit_kilobytes_per_sec: Option<f64>,
     /// The part of the 15 relays' capacity that was used for writing.
     pub relays_used_part: Option<f64>,
     /// The mean rate of clients in the model, in KB/s.
@@ -49,7 +55,7 @@ pub struct CellComparison {
     /// relays.
     pub lab_to_model: Option<f64>,
     /// Whether that is within 15 % of 1; only for the experiments with no limit and with 100 KB/s
-    /// at all relays.
+    /// at all relays, except the one whose mean is the divisor.
     pub is_within: Option<bool>,
 }
 
@@ -90,12 +96,19 @@ pub struct ClaimComparison {
 /// All experiments, compared with the model's.
 #[must_use]
 pub fn compare_cells(tors: &[TorResults], model: &Results) -> Vec<CellComparison> {
+    let stock = tors.iter().find(|tor| tor.tor == STOCK).map(|tor| &tor.results);
     let all = tors.iter().flat_map(|tor| tor.results.outcomes.keys().map(move |cell| (tor, cell)));
-    all.map(|(tor, cell)| compare_cell(tor, model, cell)).collect()
+    all.map(|(tor, cell)| compare_cell(tor, stock, model, cell)).collect()
 }
 
-/// An experiment, compared with the model's.
-fn compare_cell(tor: &TorResults, model: &Results, cell: &Cell) -> CellComparison {
+/// An experiment, compared with the model's and with the one of today's tor without a limit.
+fn compare_cell(
+    tor: &TorResults,
+    stock: Option<&Results>,
+    model: &Results,
+    cell: &Cell,
+) -> CellComparison {
+    let no_limit = Cell { limit_kb: None, is_half: false, ..*cell };
     let part =
         |results: &Results| Some(results.all_kb(cell).ok()? / results.all_kb(&Cell::BASE).ok()?);
     let lab_to_model = part(&tor.results).zip(part(model)).map(|(lab, model)| lab / model);
@@ -107,6 +120,7 @@ fn compare_cell(tor: &TorResults, model: &Results, cell: &Cell) -> CellCompariso
         lab_kilobytes_per_sec: results.all_kb(cell).ok(),
         lab_web_kilobytes_per_sec: results.kind_kb(cell, UserKind::Web).ok(),
         lab_bulk_kilobytes_per_sec: results.kind_kb(cell, UserKind::Bulk).ok(),
+        stock_no_limit_kilobytes_per_sec: stock.and_then(|stock| stock.all_kb(&no_limit).ok()),
         relays_used_part: outcome.map(|outcome| outcome.used),
         model_kilobytes_per_sec: model.all_kb(cell).ok(),
         lab_to_model,
@@ -120,20 +134,23 @@ fn compare_cell(tor: &TorResults, model: &Results, cell: &Cell) -> CellCompariso
 fn is_judged(of: &Cell) -> bool {
     let judged =
         |limit: Option<u32>| RUNNERS.into_iter().any(|runners| *of == cell(limit, runners));
-    JUDGED_LIMITS.into_iter().any(judged)
+    *of != Cell::BASE && JUDGED_LIMITS.into_iter().any(judged)
 }
 
-/// All figures of claims that experiments can have.
+/// All figures of claims that need experiments; those of arithmetic are the same with any tor.
 ///
 /// # Errors
 /// When the claims cannot be parsed, which a test would have found.
 pub fn compare_claims(tors: &[TorResults], model: &Results) -> Result<Vec<ClaimComparison>> {
     let read = |results: &Results| lines(results).context("Failed to read doc/tortoise.toml");
+    let arithmetic = read(&Results::default())?;
+    let is_arithmetic = |at: usize| arithmetic.get(at).is_some_and(|line| line.ours.is_some());
     let labs = tors
         .iter()
         .map(|tor| Ok((tor.tor, read(&tor.results)?)))
         .collect::<Result<Vec<(&'static str, Vec<ClaimLine>)>>>()?;
-    let compared = read(model)?.into_iter().enumerate().filter_map(|(at, line)| {
+    let of_experiments = read(model)?.into_iter().enumerate().filter(|(at, _)| !is_arithmetic(*at));
+    let compared = of_experiments.filter_map(|(at, line)| {
         let (low, high) = line.low.zip(line.high)?;
         let number = |(tor, lines): &(&'static str, Vec<ClaimLine>)| {
             let value = lines.get(at).and_then(|line| line.ours);
@@ -160,8 +177,8 @@ pub fn compare_claims(tors: &[TorResults], model: &Results) -> Result<Vec<ClaimC
 pub fn cells_text(cells: &[CellComparison]) -> String {
     let width = cells.iter().map(|one| one.experiment.len()).max().unwrap_or(0);
     let mut text = format!(
-        "{:<10} {:<width$} {:>7} {:>7} {:>7} {:>6} {:>7} {:>9}\n",
-        "tor", "KB/s", "mean", "web", "bulk", "used %", "model", "lab/model"
+        "{:<10} {:<width$} {:>7} {:>7} {:>7} {:>15} {:>6} {:>7} {:>9}\n",
+        "tor", "KB/s", "mean", "web", "bulk", "stock, no limit", "used %", "model", "lab/model"
     );
     for one in cells {
         let verdict = match one.is_within {
@@ -172,12 +189,13 @@ pub fn cells_text(cells: &[CellComparison]) -> String {
         // Writing to a string cannot fail.
         let _ = writeln!(
             text,
-            "{:<10} {:<width$} {:>7} {:>7} {:>7} {:>6} {:>7} {:>9}{verdict}",
+            "{:<10} {:<width$} {:>7} {:>7} {:>7} {:>15} {:>6} {:>7} {:>9}{verdict}",
             one.tor,
             one.experiment,
             number(one.lab_kilobytes_per_sec, 1),
             number(one.lab_web_kilobytes_per_sec, 1),
             number(one.lab_bulk_kilobytes_per_sec, 1),
+            number(one.stock_no_limit_kilobytes_per_sec, 1),
             number(one.relays_used_part.map(|part| part * 100.0), 1),
             number(one.model_kilobytes_per_sec, 1),
             number(one.lab_to_model, 3),
@@ -270,12 +288,17 @@ mod tests {
         ];
         let cells = compare_cells(&tors, &results(41.0, 41.0 * 0.8));
         let found: Vec<_> = cells.iter().map(|one| (one.tor, one.is_within)).collect();
-        let expected =
-            [("near", Some(true)), ("near", Some(true)), ("far", Some(true)), ("far", Some(false))];
+        let expected = [("near", None), ("near", Some(true)), ("far", None), ("far", Some(false))];
         assert_eq!(found, expected);
         let limited = &cells[1];
         assert!(limited.lab_to_model.is_some_and(|ratio| (ratio - 0.9375).abs() < 1e-9));
         assert_eq!(limited.lab_kilobytes_per_sec, Some(60.0));
+        assert_eq!(limited.stock_no_limit_kilobytes_per_sec, None, "it was not run");
+        let stock = TorResults { tor: STOCK, results: results(44.0, 43.0) };
+        let ours = TorResults { tor: "ours", results: results(50.0, 49.0) };
+        let with_stock = compare_cells(&[stock, ours], &results(41.0, 40.0));
+        let no_limit = with_stock.iter().map(|one| one.stock_no_limit_kilobytes_per_sec);
+        assert_eq!(no_limit.collect::<Vec<_>>(), [Some(44.0); 4]);
         assert!(cells_text(&cells).contains("NOT WITHIN 15 %"));
         let mut idle = results(40.0, 40.0);
         idle.outcomes.insert(cell(Some(100), Runners::None), vec![TortoiseOutcome::default()]);
@@ -298,6 +321,7 @@ mod tests {
         let bulk = claims.iter().find(|one| one.id == "T8").expect("the claim");
         assert_eq!(bulk.lab[0].holds, None, "200 KB/s was not run");
         assert!(claims.iter().all(|one| one.id != "T1"), "it has no figure");
+        assert!(claims.iter().all(|one| one.id != "T13"), "its figures are arithmetic");
         assert!(claims_text(&claims).contains("T7   web at 100 KB/s (times): paper 0.85"));
         assert!(claims_markdown(&claims).contains("one 0.85 holds; two 0.97 differs"));
     }

@@ -8,7 +8,7 @@ use crate::tortoise::KB;
 use crate::tortoise::between::stable_fast_part;
 use crate::tortoise::cells::{EVADED, RUNNERS, Results, cell, half, more};
 use crate::tortoise::experiment::{Cell, Runners};
-use crate::tortoise::outcome::Asked;
+use crate::tortoise::outcome::{Asked, Draws};
 use crate::tortoise::users::{PAGES, UserKind};
 use crate::tortoise::world::CLIENTS;
 
@@ -151,13 +151,18 @@ fn asked(results: &Results, add: &mut Add<'_>) {
         }
         all
     });
-    let mut value = |name: &str, of: fn(&Asked) -> f64| {
-        add("T4", name, all.as_ref().map(of).map_err(String::clone));
+    let mut value = |name: &str, of: fn(&Asked) -> Draws, unit: f64| {
+        let mean = all.as_ref().map_err(String::clone).and_then(|asked| {
+            let draws = of(asked);
+            let none = || "the run was too short for one".to_owned();
+            (draws.count > 0.0).then(|| draws.mean() / unit).ok_or_else(none)
+        });
+        add("T4", name, mean);
     };
-    value("think", |asked| asked.thinks.mean());
-    value("break", |asked| asked.breaks.mean());
-    value("page", |asked| asked.sizes[0].mean() / KB);
-    value("file", |asked| asked.sizes[1].mean() / KB);
+    value("think", |asked| asked.thinks, 1.0);
+    value("break", |asked| asked.breaks, 1.0);
+    value("page", |asked| asked.sizes[0], KB);
+    value("file", |asked| asked.sizes[1], KB);
     add("T6", "mean client, no limit", results.all_kb(&Cell::BASE));
 }
 
@@ -261,11 +266,15 @@ fn growth(results: &Results, add: &mut Add<'_>) {
 mod tests {
     use std::collections::BTreeSet;
 
+    use ff_report::ledger::Kind;
+
     use super::*;
     use crate::tortoise::cells::{FIGURES, of_figures};
     use crate::tortoise::engine::simulate;
     use crate::tortoise::experiment::TortoiseSetting;
     use crate::tortoise::world::World;
+
+    const GUIDE: &str = include_str!("../../../../doc/research.md");
 
     #[test]
     fn every_claim_has_its_line_and_every_figure_is_computed() {
@@ -288,6 +297,23 @@ mod tests {
         let names = lines.iter().map(|line| (line.id.clone(), line.figure.clone()));
         let names: BTreeSet<(String, String)> = names.collect();
         assert!(found.keys().all(|key| names.contains(key)), "{found:?}");
+    }
+
+    /// Exactly the figures that differ with 20 seeds have a reason.
+    #[test]
+    fn the_guide_for_researchers_counts_the_claims() {
+        let ledger: Ledger = toml::from_str(ROWS).expect("the claims can be read");
+        let figures: Vec<_> = ledger.rows.iter().flat_map(|row| &row.figures).collect();
+        let differ = figures.iter().filter(|figure| figure.differs.is_some()).count();
+        let cannot = ledger.rows.iter().filter(|row| row.kind == Kind::Cannot).count();
+        let (rows, all, hold) = (ledger.rows.len(), figures.len(), figures.len() - differ);
+        for text in [
+            format!("| Tortoise (2011), {rows} claims with {all} figures |"),
+            format!("with 20 seeds {hold} figures hold, {differ} differ:"),
+            format!("{cannot} claims cannot be checked: [tortoise.toml]"),
+        ] {
+            assert!(GUIDE.contains(&text), "doc/research.md does not say {text:?}");
+        }
     }
 
     #[test]

@@ -69,18 +69,22 @@ pub enum LabCommand {
     /// each a process of tor, with the paper's web and bulk users. A client that runs a relay is a
     /// single process. Each experiment is run with FlashFlow's limit, with a stock tor that refills
     /// its token buckets every 100 ms, and with one that refills them once a second, as tor 0.2.1
-    /// did; the stock tors run only the experiments without a limit and with 100 KB/s. The relays'
-    /// capacity is fitted so that the mean client has 41 KB/s without a limit. The output compares
-    /// each experiment with `ff-sim tortoise`, and each of the paper's claims with both.
+    /// did; the stock tors run only the experiments of figure 3, and with client relays those
+    /// without a limit and with 100 KB/s. The relays' capacity is fitted so that the mean client
+    /// has 41 KB/s without a limit. The output compares each experiment with `ff-sim tortoise` and
+    /// with a stock tor without a limit, and each of the paper's claims with the lab and the
+    /// simulation. All figures are 29 experiments in nine networks, at any scale: 68 minutes, and
+    /// the time to fit the capacity and to start the networks.
     ///
     /// `--part cheats` measures how many times the limit a client gets with several guards,
-    /// conflux, a relay of its own, copied keys, an onion service or a bridge; and the result of a
-    /// bandwidth scanner that enters the network as a client. Needs root.
+    /// conflux, a relay of its own, copied keys, an onion service or a bridge; and what a bandwidth
+    /// scanner downloads that enters the network as a client, with the limit and without it. Needs
+    /// root.
     ///
     /// Exit status: 0 if means with FlashFlow's limit, divided by the mean without a limit, are
     /// within 15 % of the simulation's (not checked below --scale 0.3), and all attempts to evade
-    /// the limit have the expected result; 1 if not, or on failure; 75 if the machine was too busy:
-    /// the run is invalid; repeat it.
+    /// the limit have the expected result; 1 if not, or if a part of the run failed; 75 if the
+    /// machine was too busy: the run is invalid; repeat it.
     Tortoise(LabTortoiseArgs),
 }
 
@@ -115,7 +119,8 @@ pub struct LabTortoiseArgs {
         default_value = "all"
     )]
     pub figures: Vec<TortoiseFigure>,
-    /// Size of the network, as a fraction of the paper's 900 clients (0.01 to 2).
+    /// Size of the network, as a fraction of the paper's 900 clients (0.01 to 2); does not change
+    /// the duration of a run.
     #[arg(long, value_name = "PART", default_value_t = 1.0, value_parser = scale)]
     pub scale: f64,
     /// Measured time of each experiment, in seconds (5 to 3600).
@@ -128,8 +133,9 @@ pub struct LabTortoiseArgs {
     /// times --scale.
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u64).range(1_000_000..=10_000_000_000))]
     pub capacity: Option<u64>,
-    /// Make a short run of four minutes: at most a tenth of the network, only the experiments
-    /// without a limit and with 100 KB/s, no client relays, 25 seconds each, no fitting.
+    /// Make a short run, about four minutes for each part: at most a tenth of the network, only the
+    /// experiments without a limit and with 100 KB/s, no client relays, 25 seconds each, no
+    /// fitting; attempts to evade the limit are measured for 4 seconds instead of 10.
     #[arg(long)]
     pub short: bool,
     /// Random seed of relays, clients and their users.

@@ -25,6 +25,9 @@ fn a_small_network_runs_the_experiments_with_each_tor() {
     let names: Vec<_> = cells.iter().map(name).collect();
     let expected = ["stock no limit", "stock 100 KB/s", "ours no limit", "ours 100 KB/s"];
     assert_eq!(names, expected);
+    let no_limit = &cells[0]["lab_kilobytes_per_sec"];
+    assert!(cells.iter().all(|cell| cell["stock_no_limit_kilobytes_per_sec"] == *no_limit));
+    assert_eq!(found["errors"], Value::Array(Vec::new()));
     // A stream may end early on a busy machine; that it is counted and named is what is tested.
     let failures = found["failures"].as_object().expect("failures by tor and reason");
     for (reason, count) in failures {

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
+use ff_circuits::lab::tortoise::STOCK;
 use ff_flow::tortoise::experiment::Cell;
 use ff_flow::tortoise::world::{TortoiseClient, World};
 use ff_lab::net::Namespace;
@@ -47,7 +48,7 @@ pub(super) enum Tor {
 impl Tor {
     pub(super) const fn name(self) -> &'static str {
         match self {
-            Self::Stock => "stock",
+            Self::Stock => STOCK,
             Self::Slow => "stock 1 s",
             Self::Ours => "ours",
         }
@@ -62,7 +63,7 @@ impl Tor {
     }
 
     /// Command that sets the limit of a relay's links: bytes per second, and burst in bytes.
-    fn limit_command(self, limit: Option<(u64, u64)>) -> String {
+    pub(super) fn limit_command(self, limit: Option<(u64, u64)>) -> String {
         let (rate, burst) = limit.unwrap_or((0, 0));
         let ours = match (self, limit) {
             (Self::Ours, Some(_)) => " FFIngressLimit=1 FFIngressExempt=fast",
@@ -243,10 +244,16 @@ fn forwards(world: &World, place: usize) -> f64 {
 /// may have any position in a circuit.
 fn relay(name: String, tor: Tor, rate: f64) -> RelayConfig {
     let bytes = whole(rate).max(LEAST_RATE);
-    RelayConfig::exit(name)
+    let relay = RelayConfig::exit(name)
         .bandwidth_rate(bytes)
         .measured((whole(rate) / 1000).max(1))
-        .torrc(format!("TokenBucketRefillInterval {} msec", tor.refill_ms()))
+        .torrc(format!("TokenBucketRefillInterval {} msec", tor.refill_ms()));
+    match tor {
+        Tor::Stock | Tor::Slow => relay,
+        // Else its buckets would be exact with a limit only, and it would carry more with a limit
+        // than without one.
+        Tor::Ours => relay.torrc("FFMeasurementsAllowed 1"),
+    }
 }
 
 /// A client's relay: it forwards what its line carries upwards, and shares the downward direction

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::time::Duration;
 
 use anyhow::Result;
 use ff_flow::tortoise::figure::figures;
@@ -16,19 +17,32 @@ use ff_circuits::lab::tortoise::{
 };
 
 /// Header of the table of experiments.
-const CELLS: [&str; 9] = [
+const CELLS: [&str; 10] = [
     "tor",
     "experiment",
     "lab_kilobytes_per_sec",
     "lab_web_kilobytes_per_sec",
     "lab_bulk_kilobytes_per_sec",
+    "stock_no_limit_kilobytes_per_sec",
     "relays_used_part",
     "model_kilobytes_per_sec",
     "lab_to_model",
     "is_within",
 ];
 /// Header of the table of attempts to evade the limit.
-const CHEATS: [&str; 6] = ["id", "cheat", "times_the_limit", "low", "high", "reason"];
+const CHEATS: [&str; 7] =
+    ["id", "cheat", "times_the_limit", "low", "high", "times_the_limit_each_second", "reason"];
+
+/// A caution for readers of the table of experiments.
+const BUCKETS: &str = "\
+Stock tors lose a part of a relay's rate in their token buckets (6 to 23 % if they refill every 100 ms), ours lose none.
+To see what the limit does, compare ours with ours without a limit.
+
+";
+
+/// Greatest mean lateness of this program's timers; above it the tors have to wait for CPU time
+/// too.
+const MOST_LATE: Duration = Duration::from_millis(20);
 
 /// Results.
 #[derive(Debug, Serialize)]
@@ -46,9 +60,11 @@ pub(super) struct Report {
     pub(super) claims: Vec<ClaimComparison>,
     /// Failed downloads by kind of tor and reason.
     pub(super) failures: BTreeMap<String, u64>,
-    /// Mean lateness of this program's timers in ms, in the experiment where it was greatest.
+    /// Parts of the run that failed, with the reason; their results are missing.
+    pub(super) errors: Vec<String>,
+    /// Mean lateness of this program's timers in ms, in the part where it was greatest.
     pub(super) timers_late_ms: f64,
-    /// Whether that is too much, so that the experiments are invalid.
+    /// Whether that is too much, so that the run is invalid.
     pub(super) is_machine_busy: bool,
     /// Attempts to evade the limit.
     pub(super) cheats: Vec<Cheat>,
@@ -65,10 +81,17 @@ impl Report {
             cells: Vec::new(),
             claims: Vec::new(),
             failures: BTreeMap::new(),
+            errors: Vec::new(),
             timers_late_ms: 0.0,
             is_machine_busy: false,
             cheats: Vec::new(),
         }
+    }
+
+    /// Records the mean lateness of timers in a part of the run.
+    pub(super) fn add_lateness(&mut self, late: Duration) {
+        self.timers_late_ms = self.timers_late_ms.max(late.as_secs_f64() * 1e3);
+        self.is_machine_busy |= late > MOST_LATE;
     }
 
     /// Whether an experiment of a kind of tor differs too much from the model.
@@ -85,7 +108,7 @@ impl Report {
         let mut text = String::new();
         if !self.cells.is_empty() {
             text.push_str(&cells_text(&self.cells));
-            text.push('\n');
+            text.push_str(BUCKETS);
             text.push_str(&claims_text(&self.claims));
         }
         for (reason, count) in &self.failures {
@@ -95,11 +118,16 @@ impl Report {
         for cheat in &self.cheats {
             let _ = writeln!(text, "{}", cheat.line());
         }
-        let capacity = self.capacity_bytes_per_sec.map_or_else(String::new, |bytes| {
-            format!("; the 15 relays carry {:.1} Mbit/s", bytes / 125_000.0)
-        });
-        let _ =
-            writeln!(text, "Network: {} of the paper's{capacity}; seed {}.", self.scale, self.seed);
+        for error in &self.errors {
+            let _ = writeln!(text, "FAILED: {error}");
+        }
+        if let Some(bytes) = self.capacity_bytes_per_sec {
+            let (scale, mbit, seed) = (self.scale, bytes / 125_000.0, self.seed);
+            let _ = writeln!(
+                text,
+                "Network: {scale} of the paper's; the 15 relays carry {mbit:.1} Mbit/s; seed {seed}."
+            );
+        }
         if self.is_machine_busy {
             let _ = writeln!(
                 text,
@@ -115,7 +143,9 @@ impl Report {
     /// # Errors
     /// If a file cannot be written.
     pub(super) fn write(&self, folder: &Folder, options: CommandOptions) -> Result<()> {
-        folder.write("ledger.md", claims_markdown(&self.claims).as_bytes())?;
+        if !self.claims.is_empty() {
+            folder.write("ledger.md", claims_markdown(&self.claims).as_bytes())?;
+        }
         let number = |value: Option<f64>| value.map_or_else(String::new, |value| value.to_string());
         let cell = |one: &CellComparison| {
             let within = one.is_within.map_or_else(String::new, |within| within.to_string());
@@ -125,6 +155,7 @@ impl Report {
                 number(one.lab_kilobytes_per_sec),
                 number(one.lab_web_kilobytes_per_sec),
                 number(one.lab_bulk_kilobytes_per_sec),
+                number(one.stock_no_limit_kilobytes_per_sec),
                 number(one.relays_used_part),
                 number(one.model_kilobytes_per_sec),
                 number(one.lab_to_model),

@@ -22,6 +22,8 @@ use tokio::time::{sleep, timeout, timeout_at};
 const DOWNLOAD_TIMEOUT: Duration = Duration::from_secs(480);
 /// Pause of a user after a failure, so that a refused connection is not retried at once.
 const AFTER_FAILURE_SECS: f64 = 1.0;
+/// Time limit for a stream to open.
+const OPEN_TIMEOUT: Duration = Duration::from_secs(30);
 /// Interval of checks for a request to end.
 const LOOK: Duration = Duration::from_millis(200);
 
@@ -252,7 +254,7 @@ fn request(target: &Target) -> io::Result<Vec<u8>> {
 /// Downloads without end through a SocksPort; returns the bytes of `time` after `settle`.
 ///
 /// # Errors
-/// If the stream does not open, or ends.
+/// If the stream does not open within half a minute, or ends.
 pub(super) fn bytes_of_stream(
     socks: SocketAddr,
     target: &Target,
@@ -260,7 +262,8 @@ pub(super) fn bytes_of_stream(
     time: Duration,
 ) -> Result<u64> {
     let bytes = runtime()?.block_on(async {
-        let mut stream = open(socks, target).await?;
+        let opened = timeout(OPEN_TIMEOUT, open(socks, target)).await;
+        let mut stream = opened.unwrap_or_else(|_| Err(ErrorKind::TimedOut.into()))?;
         stream.write_all(b"GET\n").await?;
         read_for(&mut stream, settle).await?;
         read_for(&mut stream, time).await

@@ -13,6 +13,8 @@ pub(super) const LIMIT: u64 = 100_000;
 const BURST: u64 = 20_000;
 /// Number of guards.
 pub(super) const GUARDS: u32 = 5;
+/// The guard that has no limit at last.
+pub(super) const NO_LIMIT_GUARD: u32 = 2;
 /// The guard whose own rate is limited.
 const SLOW_GUARD: u32 = 4;
 /// Its rate, in bytes per second.
