@@ -15,7 +15,6 @@
 //! decision is in the store before it is carried out, so a coordinator that restarts after a crash
 //! continues where the last one ended.
 
-pub mod config;
 pub mod core;
 pub mod course;
 mod drive;

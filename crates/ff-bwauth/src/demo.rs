@@ -36,7 +36,7 @@ use tokio::task::JoinSet;
 
 use self::documents::Documents;
 use crate::cli::DemoArgs;
-use crate::daemon::config::Config;
+use crate::config::Config;
 use crate::daemon::status::Status;
 use crate::daemon::{self, Action, Daemon, Handle};
 

@@ -33,11 +33,11 @@ use self::paths::KnownPaths;
 use self::problems::{PROBE_SECS, Problems};
 pub use self::reload::{Settings, Teams};
 use self::trust::Heard;
-use super::config::CONSENSUS_LEAD_SECS;
 use super::course::{Beginning, Common, Course};
 use super::plan::Means;
 use super::running::RunningMeasurement;
 use super::view::View;
+use crate::config::CONSENSUS_LEAD_SECS;
 use crate::watch::status::{DiskStatus, PeriodStatus};
 
 /// Consensuses kept, so that a late coordinator begins a period with the same one as the others.

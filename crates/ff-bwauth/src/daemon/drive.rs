@@ -33,7 +33,6 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Interval, MissedTickBehavior, interval, timeout};
 
-use super::config::Config;
 use super::core::{Action, Core, Effect, Member, Rhythm};
 use super::course::Common;
 use super::exchange::Exchanger;
@@ -42,6 +41,7 @@ use super::plan::{Job, Means};
 use super::publish::Publisher;
 use super::request::Requests;
 use super::status::{DiskStatus, SecondShown, Status};
+use crate::config::Config;
 use crate::secret;
 use crate::watch::page;
 

@@ -152,7 +152,7 @@ mod tests {
     use ff_dir::consensus::Consensus;
 
     use super::*;
-    use crate::daemon::config::{Files, NetworkConfig};
+    use crate::config::{Files, NetworkConfig};
     use crate::watch::documents::{Descriptions, publication_around};
 
     #[test]

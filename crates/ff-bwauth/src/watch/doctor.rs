@@ -18,7 +18,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::Serialize;
 
-use crate::daemon::config::Config;
+use crate::config::Config;
 use crate::watch::page::text::plain;
 
 /// How severe a finding is.

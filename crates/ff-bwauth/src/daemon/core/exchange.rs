@@ -14,7 +14,7 @@ use ff_store::{Measured, StoreError};
 use ff_team::exchange::Found;
 
 use super::{Core, Effect, Member, is_free};
-use crate::daemon::config::ExchangeTable;
+use crate::config::ExchangeTable;
 
 /// Time that measurers may take in addition to an exchange's seconds, to listen and to report.
 const MARGIN_SECS: u64 = 15;

@@ -6,7 +6,7 @@ use ff_plan::period::Team;
 use ff_store::{Store, StoreError};
 
 use super::{Core, Effect, Member, Rhythm};
-use crate::daemon::config::ExchangeTable;
+use crate::config::ExchangeTable;
 
 /// Settings that may change while the coordinator runs.
 pub struct Settings {

@@ -5,7 +5,7 @@ use std::path::Path;
 use anyhow::Result;
 
 use super::{Daemon, common, now, rhythm, team};
-use crate::daemon::config::Config;
+use crate::config::Config;
 use crate::daemon::core::{Action, Settings, Teams};
 use crate::daemon::publish::Publisher;
 

@@ -12,7 +12,7 @@ use futures::future::join_all;
 
 use super::host::{buffer, congestion};
 use super::{Finding, Level, now_millis};
-use crate::daemon::config::{Config, MeasurerTable};
+use crate::config::{Config, MeasurerTable};
 use crate::watch::client::{self, AskError};
 use crate::watch::documents;
 use crate::watch::status::Status;

@@ -10,7 +10,7 @@ use ff_store::{Store, StoreError};
 use rustix::fs::statvfs;
 
 use super::Finding;
-use crate::daemon::config::Config;
+use crate::config::Config;
 use crate::secret;
 
 /// The number of relays for which disk space is computed: Tor has about 9,000 today.

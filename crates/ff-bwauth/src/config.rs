@@ -23,7 +23,7 @@ use serde::de::{Deserializer, Error as _};
 use self::address::check_addresses;
 
 /// How long before a period its consensus must be available, so that all coordinators have it.
-pub(super) const CONSENSUS_LEAD_SECS: u64 = 1800;
+pub(crate) const CONSENSUS_LEAD_SECS: u64 = 1800;
 
 /// A config as it stands in the file. The kind of network is known while the file is read, so an
 /// error in that table names its line.
