@@ -25,3 +25,4 @@ pub mod problems;
 pub(crate) mod search;
 pub mod status;
 pub mod summary;
+mod text;

@@ -22,7 +22,6 @@ mod relay;
 mod relays;
 mod slots;
 mod team;
-pub(super) mod text;
 
 use std::convert::Infallible;
 use std::path::PathBuf;
@@ -47,6 +46,7 @@ use self::layout::{Page, sentence};
 use self::pool::{Cached, Pool};
 use super::figures;
 use super::status::Status;
+use super::text::plain;
 
 pub(in crate::watch) use ff_base::utc::now_unix_secs as now;
 
@@ -204,7 +204,7 @@ async fn metrics(State(site): State<Arc<Site>>, request: HeaderMap) -> Response 
 
 /// The page for unknown paths.
 async fn not_found(State(site): State<Arc<Site>>, uri: Uri) -> Response {
-    let path = text::plain(uri.path());
+    let path = plain(uri.path());
     let page = Page::new(&site, "Not found").html(&sentence(&format!("There is no page {path}.")));
     (StatusCode::NOT_FOUND, page).into_response()
 }

@@ -10,8 +10,8 @@ use ff_proto::failure::FailureKind;
 use ff_store::{Coverage, Reader, StoreError};
 use serde::Serialize;
 
-use super::page::text::{ago, percent, plain, rate, utc};
 use super::status::{MemberStatus, PeriodStatus, Problem, PublishedStatus, Status};
+use super::text::{ago, percent, plain, rate, utc};
 
 /// The store's record of a coordinator that is not running.
 #[derive(Clone, Debug, Serialize)]

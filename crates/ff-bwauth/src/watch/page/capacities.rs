@@ -10,9 +10,9 @@ use maud::{Markup, html};
 
 use super::layout::{Page, failed, figure};
 use super::pool::{AskError, Work};
-use super::text::{grouped, percent, rate, time};
 use super::{Site, now};
 use crate::watch::chart::{self, Bin, mbit};
+use crate::watch::text::{grouped, percent, rate, time};
 
 /// The age of results that are shown, in days: relays with a result in these days are old ones for
 /// the schedule (paper §4.3).

@@ -9,9 +9,9 @@ use maud::{Markup, html};
 
 use super::layout::{Page, failed};
 use super::pool::Work;
-use super::text::{grouped, shown, time};
 use super::{Site, now};
 use crate::watch::meaning::meaning;
+use crate::watch::text::{grouped, shown, time};
 
 /// The numbers of days over which failures are counted.
 const DAYS: [u64; 3] = [1, 7, 30];

@@ -6,8 +6,8 @@ use maud::{DOCTYPE, Markup, html};
 
 use super::Site;
 use super::pool::AskError;
-use super::text::{ago, plain, time};
 use crate::watch::problems::STALE_SECS;
+use crate::watch::text::{ago, plain, time};
 
 /// The main pages, to which every page links.
 const PAGES: [(&str, &str); 5] = [

@@ -8,9 +8,9 @@ use ff_proto::failure::FailureKind;
 use maud::{Markup, html};
 
 use super::layout::{Page, sentence, state};
-use super::text::{ago, grouped, percent, plain, rate, relays, shown, time};
 use super::{Site, now, slots};
 use crate::watch::status::{PeriodStatus, RunningStatus, Status};
+use crate::watch::text::{ago, grouped, percent, plain, rate, relays, shown, time};
 use crate::watch::{problems, summary};
 
 /// Width and height of the small chart of a running measurement's seconds.

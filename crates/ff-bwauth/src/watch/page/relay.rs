@@ -14,10 +14,10 @@ use maud::{Markup, html};
 
 use super::layout::{Page, failed, figure, sentence};
 use super::pool::{AskError, Work};
-use super::text::{grouped, plain, rate, shown, time};
 use super::{Site, now};
 use crate::watch::explain::{Explanation, fingerprint};
 use crate::watch::meaning::meaning;
+use crate::watch::text::{grouped, plain, rate, shown, time};
 
 /// The largest number of listed attempts.
 const MOST: u32 = 200;

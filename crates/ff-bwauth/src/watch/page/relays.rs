@@ -14,8 +14,8 @@ use maud::{Markup, html};
 use self::list::{Column, Row};
 pub(super) use self::list::{List, look};
 use super::layout::{Page, failed};
-use super::text::{ago, grouped, in_address, plain, relays, shown, time};
 use super::{Site, now};
+use crate::watch::text::{ago, grouped, in_address, plain, relays, shown, time};
 
 /// Relays per page.
 const PER_PAGE: usize = 200;

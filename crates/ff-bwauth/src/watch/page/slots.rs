@@ -5,7 +5,7 @@ use maud::{Markup, html};
 
 use super::Site;
 use super::pool::{AskError, Work};
-use super::text::{clock, grouped, time};
+use crate::watch::text::{clock, grouped, time};
 
 /// The number of rows of the map; fewer if a row would have fewer than [`MIN_PER_ROW`] cells.
 const ROWS: u32 = 24;
