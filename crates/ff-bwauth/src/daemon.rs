@@ -26,6 +26,7 @@ pub mod request;
 pub mod running;
 pub mod status;
 pub mod view;
+pub mod written;
 
 use anyhow::{Context as _, Result};
 use tokio::runtime::{Builder, Runtime};

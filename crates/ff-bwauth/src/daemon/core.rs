@@ -25,7 +25,7 @@ use ff_plan::publish::view::publication;
 use ff_proto::ids::Ed25519Id;
 use ff_store::{AttemptId, Coverage, Period, Planned, Store, StoreError};
 
-pub use self::action::{Action, Effect, Member, NotWritten, Rhythm, Written};
+pub use self::action::{Action, Effect, Member, Rhythm};
 use self::exchange::Exchanges;
 use self::finish::{Begun, Finished, Together};
 use self::missed::GONE;
@@ -37,6 +37,7 @@ use super::course::{Beginning, Common, Course};
 use super::plan::Means;
 use super::running::RunningMeasurement;
 use super::view::View;
+use super::written::{NotWritten, Written};
 use crate::config::CONSENSUS_LEAD_SECS;
 use crate::watch::status::{DiskStatus, PeriodStatus};
 

@@ -6,7 +6,7 @@ use ff_plan::publish::v3bw::{InvalidFile, Publication};
 use ff_plan::publish::{Last, Limit, PublishRules, Published, Refused, Shelf, publish};
 use ff_store::{Store, StoreError};
 
-use super::core::{NotWritten, Written};
+use super::written::{NotWritten, Written};
 use crate::config::Config;
 
 /// The writer of bandwidth files.
