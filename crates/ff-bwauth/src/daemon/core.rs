@@ -5,11 +5,13 @@
 mod action;
 mod exchange;
 mod finish;
+mod member;
 mod missed;
 mod paths;
 mod problems;
 mod reload;
 mod rows;
+mod settings;
 mod slots;
 mod trust;
 
@@ -25,13 +27,14 @@ use ff_plan::publish::view::publication;
 use ff_proto::ids::Ed25519Id;
 use ff_store::{AttemptId, Coverage, Period, Planned, Store, StoreError};
 
-pub use self::action::{Action, Effect, Member, Rhythm};
+pub use self::action::{Action, Effect};
 use self::exchange::Exchanges;
 use self::finish::{Begun, Finished, Together};
+pub use self::member::Member;
 use self::missed::GONE;
 use self::paths::KnownPaths;
 use self::problems::{PROBE_SECS, Problems};
-pub use self::reload::{Settings, Teams};
+pub use self::settings::{Rhythm, Settings, Teams};
 use self::trust::Heard;
 use super::course::{Beginning, Common, Course};
 use super::plan::Means;
