@@ -25,13 +25,12 @@ use ff_plan::period::timetable::{Event, TaskResult};
 use ff_plan::publish::v3bw::{NotScheduled, Publication};
 use ff_plan::publish::view::publication;
 use ff_proto::ids::Ed25519Id;
-use ff_store::{AttemptId, Coverage, Period, Planned, Store, StoreError};
+use ff_store::{AttemptId, Coverage, GONE, Period, Planned, Store, StoreError};
 
 pub use self::action::{Action, Effect};
 use self::exchange::Exchanges;
 use self::finish::{Begun, Finished, Together};
 pub use self::member::Member;
-use self::missed::GONE;
 use self::paths::KnownPaths;
 use self::problems::{PROBE_SECS, Problems};
 pub use self::settings::{Rhythm, Settings, Teams};
