@@ -24,6 +24,7 @@ pub mod plan;
 mod publish;
 pub mod request;
 pub mod running;
+mod setup;
 pub mod status;
 pub mod view;
 pub mod written;
@@ -32,7 +33,8 @@ use anyhow::{Context as _, Result};
 use tokio::runtime::{Builder, Runtime};
 
 pub use self::core::{Action, Core, Effect};
-pub use self::drive::{Daemon, Handle, identity, page};
+pub use self::drive::{Daemon, Handle, page};
+pub use self::setup::identity;
 
 /// A runtime for coordinators. Arti's TLS then uses aws-lc-rs, unless the process has chosen
 /// another library.
