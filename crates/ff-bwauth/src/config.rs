@@ -407,7 +407,8 @@ impl Config {
         }
         let measurers = self.measurers.iter().map(|one| (one.name.as_str(), one.identity));
         check_names("measurer", measurers)?;
-        check_addresses(&self.measurers)?;
+        let addresses = self.measurers.iter().map(|one| (one.name.as_str(), one.address.as_str()));
+        check_addresses(addresses)?;
         let coordinators = self.coordinators.iter().map(|one| (one.name.as_str(), one.identity));
         check_names("coordinator", coordinators)?;
         if let Some(other) = self.coordinators.iter().find(|other| other.team.is_empty()) {
