@@ -9,7 +9,7 @@ use ff_plan::publish::{LATEST, Shelf};
 use ff_store::{Store, StoreError};
 use rustix::fs::statvfs;
 
-use super::Finding;
+use super::finding::Finding;
 use crate::config::Config;
 use crate::secret;
 
@@ -163,8 +163,8 @@ fn closed_to_others(dir: &Path) -> Option<&Path> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Level;
     use super::*;
+    use crate::watch::doctor::finding::Level;
 
     #[test]
     fn a_directory_that_tor_cannot_read_is_found() {
