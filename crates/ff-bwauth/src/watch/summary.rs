@@ -375,7 +375,7 @@ mod tests {
         let path = dir.path().join("store.sqlite");
         made_up::fill(&path, 30);
         let reader = ff_store::Store::open_read_only(&path).expect("a store");
-        let known = Remembered::of(&reader, crate::watch::page::now()).expect("known");
+        let known = Remembered::of(&reader, ff_base::utc::now_unix_secs()).expect("known");
         let text = known.to_string();
         assert!(text.contains("coverage   ") && text.contains(" of 30 relays"), "{text}");
         assert!(

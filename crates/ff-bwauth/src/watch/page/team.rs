@@ -7,9 +7,9 @@ use axum::response::{IntoResponse, Response};
 use ff_store::MeasurerRow;
 use maud::{Markup, html};
 
-use super::Site;
 use super::layout::{Page, failed, state};
 use super::pool::Work;
+use super::site::Site;
 use crate::watch::status::MemberStatus;
 use crate::watch::text::{ago, rate, shown, time};
 

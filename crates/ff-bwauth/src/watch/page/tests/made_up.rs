@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ff_base::identity::Fingerprint;
+use ff_base::utc::now_unix_secs as now;
 use ff_plan::outcome::{
     CellCounts, CpuSeconds, Failure, Method, Outcome, RoundTrip, SocketCounts, TargetInfo,
 };
@@ -22,7 +23,7 @@ use tempfile::TempDir;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
-use super::super::{PageOptions, Site, now, run};
+use super::super::{PageOptions, Pages, run};
 use crate::watch::page::connection::Deadlines;
 use crate::watch::problems::{self, Found};
 use crate::watch::status::{
@@ -79,10 +80,10 @@ impl Served {
             figures_per_relay: true,
             ..PageOptions::default()
         };
-        let site = Arc::new(Site::new(live, store.to_owned(), options));
+        let pages = Pages::new(live, store.to_owned(), options);
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let addr = listener.local_addr().expect("an address");
-        tokio::spawn(run(listener, site, deadlines));
+        tokio::spawn(run(listener, pages, deadlines));
         Self { dir, addr, status }
     }
 }

@@ -8,6 +8,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use base64ct::{Base64Unpadded, Encoding};
+use ff_base::utc::now_unix_secs as now;
 use ff_plan::publish::PublishRules;
 use ff_store::{Store, ToPlan};
 use rusqlite::Connection;
@@ -18,7 +19,6 @@ use super::made_up::{
 };
 use crate::watch::explain::Explanation;
 use crate::watch::page::connection::Deadlines;
-use crate::watch::page::now;
 
 const RELAYS: u32 = 10_000;
 /// Days with results.
