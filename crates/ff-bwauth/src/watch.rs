@@ -18,6 +18,8 @@ pub mod doctor;
 pub mod documents;
 pub mod explain;
 mod figures;
+#[cfg(test)]
+mod made_up;
 pub mod meaning;
 pub mod measurers;
 pub mod page;

@@ -204,4 +204,4 @@ async fn not_found(State(site): State<Arc<Site>>, uri: Uri) -> Response {
 }
 
 #[cfg(test)]
-pub(super) mod tests;
+mod tests;

@@ -342,7 +342,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::watch::page::tests::made_up;
+    use crate::watch::made_up;
     use crate::watch::status::DiskStatus;
 
     /// A coordinator without problems.

@@ -310,7 +310,7 @@ fn write_failures<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::watch::page::tests::made_up::{self, HOSTILE};
+    use crate::watch::made_up::{self, HOSTILE};
     use crate::watch::problems;
 
     #[test]

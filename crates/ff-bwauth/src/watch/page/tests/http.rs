@@ -9,7 +9,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::timeout;
 
-use super::made_up::{HOSTILE, Served, fingerprint};
+use super::served::Served;
+use crate::watch::made_up::{HOSTILE, fingerprint};
 use crate::watch::page::connection::Deadlines;
 
 /// Timeout of a wait, to detect a hang.

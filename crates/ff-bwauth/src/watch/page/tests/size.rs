@@ -14,10 +14,11 @@ use ff_store::{Store, ToPlan};
 use rusqlite::Connection;
 
 use super::http::get;
-use super::made_up::{
-    self, Served, begin, fingerprint, outcome, period, publication, publish, status,
-};
+use super::served::Served;
 use crate::watch::explain::Explanation;
+use crate::watch::made_up::{
+    self, begin, fingerprint, outcome, period, publication, publish, status,
+};
 use crate::watch::page::connection::Deadlines;
 
 const RELAYS: u32 = 10_000;
