@@ -9,9 +9,9 @@ use ff_proto::ids::CryptoKind;
 use rusqlite::types::Value;
 
 use super::attempt::Attempt;
-use super::export::table::{Cell, Column, Kind, of};
 use super::in_columns::InColumns;
 use super::row::Columns;
+use super::table::{Cell, Column, Kind, of};
 use super::value::draw_name;
 use super::{AttemptId, PlanId};
 

@@ -4,15 +4,16 @@
 //! Rows are read and written in groups, so that a year takes no more memory than a day.
 
 mod parquet;
-pub(super) mod table;
+mod sink;
 mod tables;
 
 use std::io::Write;
 use std::ops::Range;
 
 use self::parquet::ParquetSink;
-use self::table::{Cell, Column, CsvSink, Sink};
+use self::sink::{CsvSink, Sink};
 use self::tables::{Scheduled, SecondOf};
+use super::table::{Cell, Column};
 use super::{Attempt, DisputeRow, Reader, Seconds, StoreError};
 
 /// A table to export.

@@ -21,6 +21,7 @@ mod retain;
 mod row;
 mod seconds;
 mod slots;
+mod table;
 mod team;
 mod value;
 

@@ -7,8 +7,8 @@ use ff_plan::outcome::SecondRow;
 use ff_proto::aggregate::SecondSample;
 
 use super::ExportError;
-use super::table::{Cell, Column, Kind, of};
 use crate::plan::{PLANNED, Planned, planned};
+use crate::table::{Cell, Column, Kind, of};
 use crate::value::Number;
 use crate::{Attempt, AttemptId, DisputeRow, MeasurerRow, Reader, State, columns};
 
