@@ -10,7 +10,7 @@ use parquet::file::properties::WriterProperties;
 use parquet::file::writer::{SerializedColumnWriter, SerializedFileWriter};
 use parquet::schema::types::Type;
 
-use super::ExportError;
+use super::error::ExportError;
 use super::sink::Sink;
 use crate::table::{Cell, Kind, Shape};
 

@@ -5,7 +5,7 @@ use std::io::Write;
 
 use ff_base::utc::Utc;
 
-use super::ExportError;
+use super::error::ExportError;
 use crate::table::{Cell, Shape};
 
 /// The output of rows.

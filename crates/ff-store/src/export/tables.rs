@@ -6,7 +6,7 @@ use ff_base::identity::Fingerprint;
 use ff_plan::outcome::SecondRow;
 use ff_proto::aggregate::SecondSample;
 
-use super::ExportError;
+use super::error::ExportError;
 use crate::id::AttemptId;
 use crate::plan::{PLANNED, Planned, planned};
 use crate::table::{Cell, Column, Kind, of};
