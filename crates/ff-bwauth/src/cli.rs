@@ -1,7 +1,10 @@
 //! Parses the command line.
 
+mod conflict;
 mod demo;
+mod exit_status;
 mod export;
+mod measure;
 mod measurers;
 mod network;
 mod schedule;
@@ -10,15 +13,14 @@ mod transit;
 mod v3bw;
 mod watch;
 
-use std::path::PathBuf;
+use clap::{CommandFactory, Parser, Subcommand};
+use ff_coordinator::options::exit_status_help;
 
-use clap::{Args, Parser, Subcommand};
-use ff_base::identity::key_base64;
-use ff_coordinator::options::{Common, exit_status_help};
-use tor_llcrypto::pk::ed25519::Ed25519Identity;
-
+use self::conflict::Conflict;
 pub use self::demo::DemoArgs;
+use self::exit_status::STATUS;
 pub use self::export::ExportArgs;
+pub use self::measure::{Fingerprint, Measure};
 pub use self::measurers::MeasurersArgs;
 pub use self::network::NetworkArgs;
 pub use self::schedule::ScheduleArgs;
@@ -26,9 +28,6 @@ pub use self::service::{GenerateArgs, InitArgs, RunArgs, STATE_DIR};
 pub use self::transit::TransitArgs;
 pub use self::v3bw::{ScalingName, V3bw, WriteArgs};
 pub use self::watch::{DoctorArgs, ExplainArgs, StatusArgs};
-
-/// The exit statuses of a command without others of its own.
-const STATUS: &str = "Exit status:\n  0  success\n  1  failure, with its cause on standard error\n  2  invalid command line";
 
 /// Measures how much traffic Tor relays can really forward.
 ///
@@ -56,7 +55,7 @@ impl Cli {
     /// # Errors
     /// A [`clap::Error`], whose exit status is that of a parsing error.
     pub fn check(&self) -> Result<(), clap::Error> {
-        match &self.command {
+        let checked = match &self.command {
             Command::Demo(_) => Ok(()),
             Command::Measure(measure) => measure.check(),
             Command::Export(export) => export.check(),
@@ -66,7 +65,8 @@ impl Cli {
             Command::Init(_) | Command::Run(_) | Command::Generate(_) => Ok(()),
             Command::Status(_) | Command::Explain(_) | Command::Doctor(_) => Ok(()),
             Command::Measurers(_) => Ok(()),
-        }
+        };
+        checked.map_err(|Conflict { kind, text }| Self::command().error(kind, text))
     }
 }
 
@@ -151,81 +151,4 @@ pub enum Command {
         after_help = "Exit status:\n  0  success\n  1  failure, with its cause on standard error\n  2  invalid command line\n  3  --measure has not measured all measurers"
     )]
     Measurers(MeasurersArgs),
-}
-
-/// Options of `measure`.
-#[derive(Args, Clone, Debug)]
-pub struct Measure {
-    /// The relay's ORPort. If the name has several addresses, the first that accepts a connection
-    /// is measured.
-    #[arg(long, value_name = "HOST:PORT")]
-    pub target: String,
-    /// The relay's Ed25519 identity, 43 base64 characters: `fingerprint-ed25519` in its data
-    /// directory.
-    #[arg(long, value_name = "BASE64", value_parser = parse_identity)]
-    pub ed_identity: Ed25519Identity,
-    /// The relay's RSA fingerprint from the consensus: 40 hexadecimal digits.
-    ///
-    /// The bandwidth file names relays by it, and the Ed25519 identity does not prove it. A relay
-    /// with another fingerprint is not measured. Default: the fingerprint that the relay shows on
-    /// the link.
-    #[arg(long, value_name = "HEX", value_parser = parse_fingerprint)]
-    pub fingerprint: Option<Fingerprint>,
-    /// The file of the coordinator's key; created with a new key if missing.
-    ///
-    /// The relay must list the key's identity in FFAllowedCoordinators.
-    #[arg(long, value_name = "FILE", default_value = "ff-coordinator.key")]
-    pub key: PathBuf,
-    /// What both ways have.
-    #[command(flatten)]
-    pub common: Common,
-    /// Number of measurers (1 to 8), which share the cores of this machine.
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=8))]
-    pub measurers: u8,
-    /// How long a link to the relay may take to open, in seconds (1 to 120).
-    #[arg(long, default_value_t = 20, value_name = "SECONDS",
-          value_parser = clap::value_parser!(u16).range(1..=120))]
-    pub timeout: u16,
-    /// What only cells in transit need.
-    #[command(flatten)]
-    pub transit: TransitArgs,
-}
-
-/// An RSA fingerprint.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Fingerprint(pub [u8; 20]);
-
-/// Reads an RSA fingerprint, with or without the `$` and the blanks that tor writes.
-fn parse_fingerprint(text: &str) -> Result<Fingerprint, String> {
-    let digits: String = text.chars().filter(|&c| c != ' ').collect();
-    let mut bytes = [0; 20];
-    hex::decode_to_slice(digits.trim_start_matches('$'), &mut bytes)
-        .map_err(|_| "not a fingerprint: give 40 hexadecimal digits".to_owned())?;
-    Ok(Fingerprint(bytes))
-}
-
-/// Reads an Ed25519 identity.
-fn parse_identity(text: &str) -> Result<Ed25519Identity, String> {
-    key_base64(text.trim()).map(Ed25519Identity::from).ok_or_else(|| {
-        "not an Ed25519 identity: give the 43 base64 characters from the file fingerprint-ed25519 in the relay's data \
-         directory"
-            .to_owned()
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_fingerprint_is_read_as_tor_writes_it() {
-        let expected = Ok(Fingerprint([0xAB; 20]));
-        let spaced = ["ABAB"; 10].join(" ");
-        for text in ["ab".repeat(20), format!("${}", "AB".repeat(20)), spaced] {
-            assert_eq!(parse_fingerprint(&text), expected, "{text}");
-        }
-        for text in ["", "AB", &"AB".repeat(21), &"AG".repeat(20)] {
-            assert!(parse_fingerprint(text).is_err(), "{text}");
-        }
-    }
 }

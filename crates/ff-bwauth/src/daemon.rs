@@ -15,7 +15,6 @@
 //! decision is in the store before it is carried out, so a coordinator that restarts after a crash
 //! continues where the last one ended.
 
-pub mod config;
 pub mod core;
 pub mod course;
 mod drive;
@@ -25,14 +24,17 @@ pub mod plan;
 mod publish;
 pub mod request;
 pub mod running;
+mod setup;
 pub mod status;
 pub mod view;
+pub mod written;
 
 use anyhow::{Context as _, Result};
 use tokio::runtime::{Builder, Runtime};
 
 pub use self::core::{Action, Core, Effect};
-pub use self::drive::{Daemon, Handle, identity, page};
+pub use self::drive::{Daemon, Handle, page};
+pub use self::setup::identity;
 
 /// A runtime for coordinators. Arti's TLS then uses aws-lc-rs, unless the process has chosen
 /// another library.

@@ -10,10 +10,10 @@
 //! with the published numbers as weights, like a real consensus.
 
 mod documents;
+mod relays;
 
 use std::fs;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::num::NonZero;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -27,16 +27,14 @@ use ff_measurer::service::admission::AdmissionLimits;
 use ff_measurer::service::server::{Coordinator, Service, Settings};
 use ff_measurer::{Host, key, measurer_id};
 use ff_proto::ids::Ed25519Id;
-use ff_proto::session::target::Policy;
-use ff_proto::units::{BytesPerSec, Ratio};
-use ff_relay_ext::arti::host::RelayHost;
 use ff_store::{Seconds, Store, StoreError};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
 use self::documents::Documents;
+use self::relays::Relay;
 use crate::cli::DemoArgs;
-use crate::daemon::config::Config;
+use crate::config::Config;
 use crate::daemon::status::Status;
 use crate::daemon::{self, Action, Daemon, Handle};
 
@@ -44,8 +42,6 @@ use crate::daemon::{self, Action, Daemon, Handle};
 const TEAMS: [usize; 2] = [2, 1];
 /// The configured capacity of each measurer.
 const CAPACITY: &str = "400Mbit";
-/// The rate limit of the slowest relay, and the difference between each relay's limit and the next.
-const LIMIT_STEP: BytesPerSec = BytesPerSec::new(500_000);
 /// Seconds of a slot in addition to the measurement.
 const SLOT_MARGIN_SECS: u32 = 3;
 /// Interval between two bandwidth files, in seconds.
@@ -55,16 +51,6 @@ const ANY_PORT: &str = "127.0.0.1:0";
 /// How long to wait for the file with the last result: it may be refused, and a busy machine writes
 /// it late.
 const LAST_FILE: Duration = Duration::from_secs(3 * PUBLISH_SECS);
-
-/// A relay of the network.
-struct Relay {
-    /// Its nickname.
-    nickname: String,
-    /// Its rate limit.
-    limit: BytesPerSec,
-    /// The running relay.
-    host: RelayHost,
-}
 
 /// A coordinator of the network.
 struct Member {
@@ -105,7 +91,7 @@ impl Network {
         let keys: Vec<SigningKey> =
             TEAMS.iter().map(|_| SigningKey::from_bytes(&rand::random())).collect();
         let ids: Vec<Ed25519Id> = keys.iter().map(measurer_id).collect();
-        let relays = relays(options, &ids)?;
+        let relays = relays::start(options, &ids)?;
         let documents = Documents::new(dir, &relays)?;
         documents.write(&[])?;
         let secret = rand::random::<[u8; 32]>();
@@ -352,26 +338,6 @@ fn table(results: &[RelayResult]) -> String {
         ));
     }
     text
-}
-
-/// Starts the relays.
-fn relays(options: &DemoArgs, coordinators: &[Ed25519Id]) -> Result<Vec<Relay>> {
-    let policy = Policy {
-        enabled: true,
-        coordinators: coordinators.to_vec(),
-        period: Duration::from_secs(options.period_secs.into()),
-        ratio: Ratio::from_percent(25).unwrap_or(Ratio::ZERO),
-        max_duration_secs: NonZero::new(options.duration).unwrap_or(NonZero::<u16>::MIN),
-        max_sockets: 512,
-    };
-    let relay = |number: u8| {
-        let limit = LIMIT_STEP.scale(f64::from(number));
-        // Relays at one address are taken for one machine, and measured at the same time.
-        let address = IpAddr::V4(Ipv4Addr::new(127, 0, 1, number));
-        let host = RelayHost::start_at(address, policy.clone(), Some(limit), None)?;
-        Ok(Relay { nickname: format!("demo{number}"), limit, host })
-    };
-    (1..=options.relays).map(relay).collect()
 }
 
 /// Makes a coordinator's directory with its key and the secret.

@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 
 pub mod cli;
+pub mod config;
 pub mod daemon;
 mod demo;
 pub mod run;

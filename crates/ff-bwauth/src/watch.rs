@@ -18,6 +18,8 @@ pub mod doctor;
 pub mod documents;
 pub mod explain;
 mod figures;
+#[cfg(test)]
+mod made_up;
 pub mod meaning;
 pub mod measurers;
 pub mod page;
@@ -25,3 +27,4 @@ pub mod problems;
 pub(crate) mod search;
 pub mod status;
 pub mod summary;
+mod text;

@@ -6,7 +6,7 @@ use ff_proto::aggregate::Estimator;
 use ff_proto::failure::FailureKind;
 use ff_proto::units::{BytesPerSec, Ratio};
 
-use super::{AttemptId, PlanId};
+use super::id::{AttemptId, PlanId};
 
 /// The data of an attempt before the relay is asked.
 #[derive(Clone, Debug)]

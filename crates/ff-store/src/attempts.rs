@@ -7,11 +7,10 @@ use rusqlite::types::{FromSql, FromSqlError, FromSqlResult, Value, ValueRef};
 use rusqlite::{params, params_from_iter};
 
 use super::attempt::{Attempt, Begin, RunningAttempt, Seconds, Share, interrupted};
+use super::id::{AttemptId, PlanId};
 use super::row::Columns;
 use super::team::{measurer, number};
-use super::{
-    AttemptId, PlanId, Reader, Store, StoreError, Writing, columns, disputes, grant, paths, seconds,
-};
+use super::{Reader, Store, StoreError, Writing, columns, disputes, grant, paths, seconds};
 
 impl Store {
     /// Stores that a relay will be asked. It may be asked only after this has returned.

@@ -9,11 +9,11 @@ use ff_proto::ids::CryptoKind;
 use rusqlite::types::Value;
 
 use super::attempt::Attempt;
-use super::export::table::{Cell, Column, Kind, of};
+use super::id::{AttemptId, PlanId};
 use super::in_columns::InColumns;
 use super::row::Columns;
+use super::table::{Cell, Column, Kind, of};
 use super::value::draw_name;
-use super::{AttemptId, PlanId};
 
 /// A part of an attempt, with its columns.
 pub(super) struct Part {

@@ -8,9 +8,10 @@ use ff_proto::ids::Ed25519Id;
 use ff_trust::Word;
 use rusqlite::params;
 
+use super::id::AttemptId;
 use super::team::measurer;
 use super::value::Number;
-use super::{AttemptId, Reader, Store, StoreError, Writing};
+use super::{Reader, Store, StoreError, Writing};
 
 /// A dispute with its attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use rusqlite::ErrorCode;
 
-use super::{AttemptId, PlanId};
+use super::id::{AttemptId, PlanId};
 
 /// Why a store cannot be opened, read or written.
 #[derive(Debug, thiserror::Error)]

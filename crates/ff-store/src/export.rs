@@ -3,17 +3,20 @@
 //!
 //! Rows are read and written in groups, so that a year takes no more memory than a day.
 
+mod error;
 mod parquet;
-pub(super) mod table;
+mod sink;
 mod tables;
 
 use std::io::Write;
 use std::ops::Range;
 
+pub use self::error::ExportError;
 use self::parquet::ParquetSink;
-use self::table::{Cell, Column, CsvSink, Sink};
+use self::sink::{CsvSink, Sink};
 use self::tables::{Scheduled, SecondOf};
-use super::{Attempt, DisputeRow, Reader, Seconds, StoreError};
+use super::table::{Cell, Column};
+use super::{Attempt, DisputeRow, Reader, Seconds};
 
 /// A table to export.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,24 +67,6 @@ pub enum Format {
     Csv,
     /// Apache Parquet, compressed with Snappy.
     Parquet,
-}
-
-/// Why an export failed.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum ExportError {
-    /// The store could not be read.
-    #[error(transparent)]
-    Store(#[from] StoreError),
-    /// Writing the CSV failed.
-    #[error("failed to write the rows")]
-    Csv(#[from] csv::Error),
-    /// Writing the Parquet failed.
-    #[error("failed to write the rows")]
-    Parquet(#[from] ::parquet::errors::ParquetError),
-    /// Completing the file failed.
-    #[error("failed to write the rows")]
-    Io(#[from] std::io::Error),
 }
 
 impl Reader {

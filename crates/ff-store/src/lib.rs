@@ -10,6 +10,7 @@ mod error;
 mod events;
 mod export;
 mod grant;
+mod id;
 mod in_columns;
 mod lock;
 mod open;
@@ -21,6 +22,7 @@ mod retain;
 mod row;
 mod seconds;
 mod slots;
+mod table;
 mod team;
 mod value;
 
@@ -34,6 +36,7 @@ pub use self::attempt::{Attempt, Begin, RunningAttempt, Seconds, Share};
 pub use self::disputes::DisputeRow;
 pub use self::error::StoreError;
 pub use self::export::{ExportError, Format, What};
+pub use self::id::{AttemptId, PlanId};
 pub use self::plan::{GONE, Kind, Period, Planned, State, ToPlan};
 pub use self::publication::Memory;
 pub use self::query::{Coverage, Estimate, FailureCount, Known};
@@ -45,14 +48,6 @@ use self::lock::Lock;
 
 /// How long a write waits for another program's lock, during which the coordinator is blocked.
 const PATIENCE: Duration = Duration::from_secs(1);
-
-/// The id of an attempt, which stays the same.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct AttemptId(pub i64);
-
-/// The id of a row of the plan, which stays the same.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct PlanId(pub i64);
 
 /// A store opened for reading, also while a coordinator writes to it.
 #[derive(Debug)]

@@ -6,9 +6,10 @@ use ff_base::identity::Fingerprint;
 use ff_proto::units::BytesPerSec;
 use rusqlite::params;
 
+use super::id::PlanId;
 use super::row::Columns;
 use super::value::{Number, Stored};
-use super::{PlanId, Reader, Store, StoreError, Writing, events};
+use super::{Reader, Store, StoreError, Writing, events};
 
 /// The reason for rows of a plan whose relay has left the consensus. If the row was to repeat a
 /// measurement that the path had limited, that measurement counts as one without a value.

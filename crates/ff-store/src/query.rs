@@ -10,10 +10,11 @@ use ff_proto::failure::FailureKind;
 use ff_proto::units::BytesPerSec;
 use rusqlite::params;
 
+use super::id::AttemptId;
 use super::plan::Kind;
 use super::row::Columns;
 use super::value::Number;
-use super::{Attempt, AttemptId, Reader, Seconds, StoreError};
+use super::{Attempt, Reader, Seconds, StoreError};
 
 /// The largest time in a comparison: SQLite's numbers are signed.
 const LAST: u64 = i64::MAX.cast_unsigned();

@@ -2,13 +2,13 @@
 
 use std::path::PathBuf;
 
+use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::error::ErrorKind;
-use clap::{Args, CommandFactory};
 use ff_base::utc::Utc;
 use ff_store::{Format, What};
 
-use super::Cli;
+use super::conflict::Conflict;
 
 /// Options of `export`.
 #[derive(Args, Clone, Debug)]
@@ -37,12 +37,12 @@ pub struct ExportArgs {
 
 impl ExportArgs {
     /// Rejects an empty span of time.
-    pub(super) fn check(&self) -> Result<(), clap::Error> {
+    pub(super) fn check(&self) -> Result<(), Conflict> {
         match (self.from, self.to) {
-            (Some(from), Some(to)) if to <= from => {
-                Err(Cli::command()
-                    .error(ErrorKind::ValueValidation, "--to must be later than --from"))
-            }
+            (Some(from), Some(to)) if to <= from => Err(Conflict {
+                kind: ErrorKind::ValueValidation,
+                text: "--to must be later than --from",
+            }),
             _ => Ok(()),
         }
     }

@@ -2,13 +2,13 @@
 
 use std::path::PathBuf;
 
+use clap::Args;
 use clap::error::ErrorKind;
-use clap::{Args, CommandFactory};
 use ff_plan::period::usual_slot_secs;
 use ff_proto::params::Params;
 use ff_proto::units::BytesPerSec;
 
-use super::Cli;
+use super::conflict::Conflict;
 
 /// Options of `schedule`.
 #[derive(Args, Clone, Debug)]
@@ -67,11 +67,11 @@ pub struct ScheduleArgs {
 
 impl ScheduleArgs {
     /// Rejects options that are valid alone and contradict each other.
-    pub(super) fn check(&self) -> Result<(), clap::Error> {
+    pub(super) fn check(&self) -> Result<(), Conflict> {
         if self.greedy && self.coordinators > 1 {
             let text =
                 "--greedy needs one coordinator: several would measure a relay at the same time";
-            return Err(Cli::command().error(ErrorKind::ArgumentConflict, text));
+            return Err(Conflict { kind: ErrorKind::ArgumentConflict, text });
         }
         Ok(())
     }

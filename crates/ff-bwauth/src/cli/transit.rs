@@ -1,15 +1,10 @@
 //! Options of `measure --transit`.
 
 use std::net::SocketAddr;
-use std::time::Duration;
 
-use clap::error::ErrorKind;
-use clap::{Args, CommandFactory};
+use clap::Args;
 use ff_measurer::key::parse_key;
-use ff_measurer::link::TargetAddr;
-use ff_measurer::transit::{DEFAULT_LINKS, MAX_PUBLIC_LINKS, TransitOrder};
-
-use super::{Cli, Measure};
+use ff_measurer::transit::{DEFAULT_LINKS, MAX_PUBLIC_LINKS};
 
 /// Options of `measure --transit`.
 #[derive(Args, Clone, Debug)]
@@ -39,34 +34,4 @@ pub struct TransitArgs {
     /// Confirm that the relay's operator has agreed; required unless its address is private.
     #[arg(long, requires = "transit")]
     pub i_have_the_operators_consent: bool,
-}
-
-impl Measure {
-    /// Rejects options that contradict `--transit`.
-    pub(super) fn check(&self) -> Result<(), clap::Error> {
-        if self.transit.transit && self.common.crypto.kinds().len() > 1 {
-            let text =
-                "with --transit the measurer chooses the cipher: --crypto must be cgo or aes-ctr";
-            return Err(Cli::command().error(ErrorKind::ArgumentConflict, text));
-        }
-        Ok(())
-    }
-
-    /// The order for a relay at this address, if the options ask for cells in transit.
-    #[must_use]
-    pub fn transit_order(&self, addr: SocketAddr) -> Option<TransitOrder> {
-        let (args, common) = (&self.transit, &self.common);
-        let onion_key = args.onion_key.filter(|_| args.transit)?;
-        let target = TargetAddr { addr, ed_identity: self.ed_identity };
-        Some(TransitOrder {
-            crypto: *common.crypto.kinds().first()?,
-            links: args.links,
-            circuits: args.circuits.unwrap_or(TransitOrder::circuits_for(args.links)),
-            has_consent: args.i_have_the_operators_consent,
-            rate: common.rate.0,
-            duration: Duration::from_secs(common.duration.into()),
-            cells_per_record: common.cells_per_record.into(),
-            ..TransitOrder::new(target, onion_key, args.sinks.clone())
-        })
-    }
 }

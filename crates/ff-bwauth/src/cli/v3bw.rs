@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand, ValueEnum};
 use ff_plan::publish::{Limit, scaling};
 
+use super::exit_status::STATUS;
+
 /// What to do with bandwidth files.
 #[derive(Clone, Debug, Subcommand)]
 pub enum V3bw {
@@ -35,7 +37,7 @@ pub enum V3bw {
         json: bool,
     },
     /// Compare two files: list the relays for which authorities would vote differently.
-    #[command(after_help = super::STATUS)]
+    #[command(after_help = STATUS)]
     Diff {
         /// The older file.
         #[arg(value_name = "OLD")]

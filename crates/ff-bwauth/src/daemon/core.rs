@@ -5,11 +5,13 @@
 mod action;
 mod exchange;
 mod finish;
+mod member;
 mod missed;
 mod paths;
 mod problems;
 mod reload;
 mod rows;
+mod settings;
 mod slots;
 mod trust;
 
@@ -23,21 +25,22 @@ use ff_plan::period::timetable::{Event, TaskResult};
 use ff_plan::publish::v3bw::{NotScheduled, Publication};
 use ff_plan::publish::view::publication;
 use ff_proto::ids::Ed25519Id;
-use ff_store::{AttemptId, Coverage, Period, Planned, Store, StoreError};
+use ff_store::{AttemptId, Coverage, GONE, Period, Planned, Store, StoreError};
 
-pub use self::action::{Action, Effect, Member, NotWritten, Rhythm, Written};
+pub use self::action::{Action, Effect};
 use self::exchange::Exchanges;
 use self::finish::{Begun, Finished, Together};
-use self::missed::GONE;
+pub use self::member::Member;
 use self::paths::KnownPaths;
 use self::problems::{PROBE_SECS, Problems};
-pub use self::reload::{Settings, Teams};
+pub use self::settings::{Rhythm, Settings, Teams};
 use self::trust::Heard;
-use super::config::CONSENSUS_LEAD_SECS;
 use super::course::{Beginning, Common, Course};
 use super::plan::Means;
 use super::running::RunningMeasurement;
 use super::view::View;
+use super::written::{NotWritten, Written};
+use crate::config::CONSENSUS_LEAD_SECS;
 use crate::watch::status::{DiskStatus, PeriodStatus};
 
 /// Consensuses kept, so that a late coordinator begins a period with the same one as the others.

@@ -17,12 +17,9 @@ use ff_coordinator::measure::{self, Progress};
 use ff_coordinator::team::TeamMeasurer;
 use ff_measurer::{key, measurer_id};
 use ff_plan::outcome::{Failure, Outcome};
-use ff_plan::period::{Measurer, Team};
 use ff_plan::publish::v3bw::Publication;
 use ff_proto::failure::FailureKind;
-use ff_proto::ids::Ed25519Id;
-use ff_proto::params::Params;
-use ff_store::{Retention, Store};
+use ff_store::Store;
 use ff_team::RemoteMeasurer;
 use futures::FutureExt as _;
 use rustix::fs::statvfs;
@@ -33,16 +30,15 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Interval, MissedTickBehavior, interval, timeout};
 
-use super::config::Config;
-use super::core::{Action, Core, Effect, Member, Rhythm};
-use super::course::Common;
+use super::core::{Action, Core, Effect};
 use super::exchange::Exchanger;
 use super::network::Source;
 use super::plan::{Job, Means};
 use super::publish::Publisher;
 use super::request::Requests;
+use super::setup::{common, rhythm, team};
 use super::status::{DiskStatus, SecondShown, Status};
-use crate::secret;
+use crate::config::Config;
 use crate::watch::page;
 
 /// The largest step of the clock that is not a jump.
@@ -140,48 +136,6 @@ pub async fn page(
         }
     };
     Ok((addr, serving))
-}
-
-/// The settings common to all periods.
-///
-/// # Errors
-/// When the secret cannot be read.
-pub(super) fn common(config: &Config, me: [u8; 32]) -> Result<Common> {
-    let own = config
-        .measurers
-        .iter()
-        .map(|measurer| Measurer { name: measurer.name.clone(), capacity: measurer.capacity });
-    let mut teams = vec![Team { coordinator: me, measurers: own.collect() }];
-    for other in &config.coordinators {
-        let measurer = |(number, &capacity)| Measurer { name: format!("{number}"), capacity };
-        let measurers = other.team.iter().enumerate().map(measurer).collect();
-        teams.push(Team { coordinator: other.identity.0, measurers });
-    }
-    if config.coordinators.iter().any(|other| other.identity.0 == me) {
-        anyhow::bail!(
-            "a [[coordinator]] has the identity of this one: only the others belong there"
-        );
-    }
-    Ok(Common {
-        teams,
-        me,
-        secret: secret::read(&config.period.secret)?,
-        length_secs: config.period.length_secs,
-        slot_secs: config.period.slot_secs(),
-        consensus_lead_secs: config.period.consensus_lead_secs,
-        params: Params::default(),
-    })
-}
-
-/// The coordinator's identity. Checks that its key fits the config's coordinators and that its
-/// secret is valid.
-///
-/// # Errors
-/// When the key or the secret cannot be read or is not valid.
-pub fn identity(config: &Config) -> Result<Ed25519Id> {
-    let me = measurer_id(&key::load(&config.key)?);
-    common(config, me.0)?;
-    Ok(me)
 }
 
 impl Daemon {
@@ -375,32 +329,6 @@ fn disks(config: &Config) -> Vec<DiskStatus> {
     disks.into_values().collect()
 }
 
-/// The intervals of repeated tasks.
-fn rhythm(config: &Config) -> Rhythm {
-    Rhythm {
-        refresh_secs: config.period.refresh_secs.into(),
-        publish_secs: config.publish.every_secs.into(),
-        keep: Retention {
-            samples_days: config.keep.samples_days,
-            results_days: config.keep.results_days,
-        },
-    }
-}
-
-/// The team, and its connections for queries.
-fn team(config: &Config, key: &SigningKey) -> Result<(Vec<Member>, Vec<RemoteMeasurer>)> {
-    let mut members = Vec::new();
-    let mut remotes = Vec::new();
-    for table in &config.measurers {
-        let remote = RemoteMeasurer::new(&table.name, &table.address, table.identity, key);
-        let remote = remote.map_err(anyhow::Error::msg);
-        let remote = remote.with_context(|| format!("the measurer {:?}", table.name))?;
-        members.push(Member::new(Arc::new(remote.clone()), &table.address, table.capacity));
-        remotes.push(remote);
-    }
-    Ok((members, remotes))
-}
-
 /// Measures a relay and reports the outcome.
 async fn carry_out(job: Job, sender: mpsc::UnboundedSender<Action>) {
     let attempt = job.attempt;
@@ -559,6 +487,7 @@ fn notify(state: &[NotifyState<'_>]) {
 #[cfg(test)]
 mod tests {
     use ff_proto::aggregate::Draw;
+    use ff_proto::params::Params;
     use ff_store::AttemptId;
 
     use super::*;

@@ -5,7 +5,7 @@ use ff_proto::ids::Ed25519Id;
 use ff_team::RemoteMeasurer;
 use ff_team::exchange::{Found, Partner, exchange};
 
-use super::config::Config;
+use crate::config::{Config, MeasurerTable};
 
 /// The measurers that exchange with each other.
 pub(super) struct Exchanger {
@@ -15,7 +15,7 @@ pub(super) struct Exchanger {
 impl Exchanger {
     /// The exchanger of the config's team.
     pub(super) fn new(config: &Config, remotes: &[RemoteMeasurer]) -> Self {
-        let partner = |(remote, table): (&RemoteMeasurer, &super::config::MeasurerTable)| Partner {
+        let partner = |(remote, table): (&RemoteMeasurer, &MeasurerTable)| Partner {
             remote: remote.clone(),
             stated: table.capacity,
         };

@@ -10,8 +10,8 @@ use tokio::sync::Mutex;
 use tokio::time::Instant;
 use tor_rtcompat::PreferredRuntime;
 
-use super::config::{Files, NetworkConfig};
 use super::view::View;
+use crate::config::{Files, NetworkConfig};
 
 /// The time limit of a refresh.
 const REFRESH_TIMEOUT: Duration = Duration::from_secs(300);

@@ -6,8 +6,8 @@ use ff_plan::publish::v3bw::{InvalidFile, Publication};
 use ff_plan::publish::{Last, Limit, PublishRules, Published, Refused, Shelf, publish};
 use ff_store::{Store, StoreError};
 
-use super::config::Config;
-use super::core::{NotWritten, Written};
+use super::written::{NotWritten, Written};
+use crate::config::Config;
 
 /// The writer of bandwidth files.
 #[derive(Clone)]

@@ -2,8 +2,9 @@
 
 use ff_store::{Coverage, StoreError};
 
-use super::core::{Core, Member, Written};
+use super::core::{Core, Member};
 use super::running::RunningMeasurement;
+use super::written::Written;
 use crate::watch::problems;
 
 pub use crate::watch::status::{

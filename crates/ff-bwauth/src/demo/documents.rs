@@ -13,7 +13,7 @@ use ff_dir::bandwidth::Reading;
 use ff_dir::descriptors::Descriptors;
 use time::OffsetDateTime;
 
-use super::Relay;
+use super::relays::Relay;
 
 /// How often there is a new consensus, in seconds.
 const CONSENSUS_SECS: u64 = 5;
@@ -152,7 +152,7 @@ mod tests {
     use ff_dir::consensus::Consensus;
 
     use super::*;
-    use crate::daemon::config::{Files, NetworkConfig};
+    use crate::config::{Files, NetworkConfig};
     use crate::watch::documents::{Descriptions, publication_around};
 
     #[test]

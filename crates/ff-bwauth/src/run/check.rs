@@ -12,8 +12,8 @@ use ff_plan::publish::Shelf;
 use ff_proto::ids::Ed25519Id;
 use ff_store::Store;
 
+use crate::config::{Config, NetworkConfig};
 use crate::daemon;
-use crate::daemon::config::{Config, NetworkConfig};
 use crate::watch::client::{self, AskError};
 
 /// Checks everything that the coordinator needs on this host.

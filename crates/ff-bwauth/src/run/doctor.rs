@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use ff_measurer::console::print;
 
 use crate::cli::DoctorArgs;
-use crate::daemon::config::Config;
+use crate::config::Config;
 use crate::watch::doctor::{Level, examine, worst};
 
 /// Exit status: at least one check found something to improve, and none failed.

@@ -18,7 +18,7 @@ use ff_plan::publish::{PublishRules, Shelf};
 use ff_store::{Known, Reader, Store, StoreError};
 
 use crate::cli::ExplainArgs;
-use crate::daemon::config::Config;
+use crate::config::Config;
 use crate::watch::documents::{self, Descriptions, publication_around};
 use crate::watch::explain::{Explanation, fingerprint};
 use crate::watch::search::Search;

@@ -160,7 +160,7 @@ mod tests {
     use serde::de::DeserializeOwned;
 
     use super::*;
-    use crate::daemon::config::{
+    use crate::config::{
         CoordinatorTable, ExchangeTable, Files, Keep, MeasurerTable, PeriodTable, Publish, Watch,
     };
 

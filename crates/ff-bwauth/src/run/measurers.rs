@@ -12,7 +12,7 @@ use ff_team::exchange::{Found, Partner, exchange};
 use serde_json::json;
 
 use crate::cli::MeasurersArgs;
-use crate::daemon::config::{Config, MeasurerTable};
+use crate::config::{Config, MeasurerTable};
 use crate::daemon::request;
 use crate::watch::measurers::MeasurerShown;
 

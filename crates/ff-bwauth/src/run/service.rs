@@ -17,7 +17,7 @@ use zeroize::Zeroizing;
 
 use super::check;
 use crate::cli::{InitArgs, RunArgs};
-use crate::daemon::config::Config;
+use crate::config::Config;
 use crate::daemon::{self, Daemon};
 
 /// Makes a key, a secret and a config, and prints the lines for other configs.

@@ -9,7 +9,7 @@ use ff_store::Store;
 use serde_json::json;
 
 use crate::cli::StatusArgs;
-use crate::daemon::config::Config;
+use crate::config::Config;
 use crate::watch::client::{self, AskError};
 use crate::watch::problems;
 use crate::watch::status::Status;

@@ -11,78 +11,11 @@
 
 mod around;
 mod files;
+mod finding;
 mod host;
 
-use core::fmt;
-use std::time::{SystemTime, UNIX_EPOCH};
-
-use serde::Serialize;
-
-use crate::daemon::config::Config;
-use crate::watch::page::text::plain;
-
-/// How severe a finding is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Level {
-    /// No problem.
-    Ok,
-    /// Something works and could be better.
-    Warn,
-    /// Something does not work, or numbers will be wrong.
-    Bad,
-}
-
-/// The result of a check.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Finding {
-    /// The subject of the check.
-    pub about: String,
-    /// How severe the finding is.
-    pub level: Level,
-    /// The finding, as a sentence.
-    pub found: String,
-    /// Advice; empty if there is nothing to do.
-    pub advice: String,
-}
-
-impl Finding {
-    /// A check without a problem.
-    fn ok(about: &str, found: impl Into<String>) -> Self {
-        Self {
-            about: about.to_owned(),
-            level: Level::Ok,
-            found: found.into(),
-            advice: String::new(),
-        }
-    }
-
-    /// A finding about something that could be better.
-    fn warn(about: &str, found: impl Into<String>, advice: impl Into<String>) -> Self {
-        let (found, advice) = (found.into(), advice.into());
-        Self { about: about.to_owned(), level: Level::Warn, found, advice }
-    }
-
-    /// A finding about something that does not work.
-    fn bad(about: &str, found: impl Into<String>, advice: impl Into<String>) -> Self {
-        Self { level: Level::Bad, ..Self::warn(about, found, advice) }
-    }
-}
-
-impl fmt::Display for Finding {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let level = match self.level {
-            Level::Ok => "ok  ",
-            Level::Warn => "warn",
-            Level::Bad => "bad ",
-        };
-        write!(f, "{level}  {:<20}  {}", plain(&self.about), plain(&self.found))?;
-        if !self.advice.is_empty() {
-            write!(f, "\n{:28}-> {}", "", plain(&self.advice))?;
-        }
-        Ok(())
-    }
-}
+pub use self::finding::{Finding, Level};
+use crate::config::Config;
 
 /// Carries out all checks.
 pub async fn examine(config: &Config) -> Vec<Finding> {
@@ -96,9 +29,4 @@ pub async fn examine(config: &Config) -> Vec<Finding> {
 #[must_use]
 pub fn worst(findings: &[Finding]) -> Level {
     findings.iter().map(|finding| finding.level).max().unwrap_or(Level::Ok)
-}
-
-fn now_millis() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }

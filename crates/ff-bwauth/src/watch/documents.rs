@@ -16,7 +16,7 @@ use ff_live::{descriptors, newest_consensus};
 use ff_plan::publish::v3bw::Publication;
 use ff_plan::publish::view::publication;
 
-use crate::daemon::config::NetworkConfig;
+use crate::config::NetworkConfig;
 
 /// The largest size of a file that is read, in bytes.
 const MAX_FILE_BYTES: u64 = 256 << 20;

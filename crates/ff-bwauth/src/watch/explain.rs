@@ -14,7 +14,7 @@ use ff_plan::publish::{Last, PublishRules, beside};
 use ff_store::{Memory, Planned, Reader, Seconds, State, StoreError};
 use serde::Serialize;
 
-use crate::watch::page::text::utc;
+use crate::watch::text::utc;
 
 /// The largest number of a relay's attempts that are read: more than a relay grants in the days
 /// that count.

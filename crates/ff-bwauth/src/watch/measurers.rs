@@ -9,8 +9,8 @@ use ff_proto::units::BytesPerSec;
 use ff_store::MeasurerRow;
 use serde::Serialize;
 
-use super::page::text::{ago, plain, rate};
 use super::status::MeasuredStatus;
+use super::text::{ago, plain, rate};
 
 /// A measurer of the config with its row in the store.
 #[derive(Clone, Debug, Serialize)]

@@ -20,9 +20,9 @@ mod overview;
 mod pool;
 mod relay;
 mod relays;
+mod site;
 mod slots;
 mod team;
-pub(super) mod text;
 
 use std::convert::Infallible;
 use std::path::PathBuf;
@@ -30,31 +30,24 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::extract::State;
+use axum::extract::{FromRef, State};
 use axum::http::{HeaderMap, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use ff_base::utc::now_unix_secs as now;
 use ff_operator::http::connection::{self, Deadlines};
 use ff_operator::http::{self, guarded};
-use ff_plan::publish::PublishRules;
-use ff_plan::publish::v3bw::Publication;
 use ff_store::Memory;
 use tokio::net::TcpListener;
-use tokio::sync::{Semaphore, watch};
 use tokio::time::sleep;
 
 use self::layout::{Page, sentence};
-use self::pool::{Cached, Pool};
+use self::pool::Cached;
+use self::site::Site;
+pub use self::site::{Live, PageOptions};
 use super::figures;
-use super::status::Status;
+use super::text::plain;
 
-pub(in crate::watch) use ff_base::utc::now_unix_secs as now;
-
-/// The current status, renewed every second.
-pub type Live = watch::Receiver<Option<Arc<Status>>>;
-
-/// The largest number of event streams; each open page has one, and a connection for it.
-const MAX_STREAMS: usize = 16;
 /// How long the failures are cached.
 const FAILURES_SHOWN: Duration = Duration::from_secs(10);
 /// How often data of all relays is read again: for ten thousand relays this takes too long for a
@@ -65,89 +58,86 @@ const RENEWED_SHOWN: Duration = Duration::from_secs(90);
 /// How long the map of slots is cached.
 const MAP_SHOWN: Duration = Duration::from_secs(1);
 
-/// Options of the page.
-#[derive(Clone, Debug, Default)]
-pub struct PageOptions {
-    /// Host names for which it answers, in addition to those of loopback.
-    pub hosts: Vec<String>,
-    /// Whether metrics name relays.
-    pub figures_per_relay: bool,
-    /// The directory of the bandwidth files.
-    pub publish_dir: Option<PathBuf>,
-    /// The rules of the bandwidth files.
-    pub rules: PublishRules,
-    /// The documents' data about relays; without them no relay's number is explained.
-    pub network: Option<watch::Receiver<Option<Arc<Publication>>>>,
+/// The state of all pages: what they share, and the caches of those that read slow data.
+#[derive(Clone)]
+struct Pages {
+    site: Arc<Site>,
+    /// The map of the period's slots.
+    map: Arc<Cached<slots::Map>>,
+    capacities: Arc<Cached<capacities::Distribution>>,
+    failures: Arc<Cached<failures::Counts>>,
+    relays: Arc<Cached<relays::List>>,
+    /// The store's data about all relays.
+    memory: Arc<Cached<Memory>>,
 }
 
-/// The data and caches of all pages.
-struct Site {
-    /// The coordinator's status.
-    live: Live,
-    pool: Arc<Pool>,
-    options: PageOptions,
-    /// Permits for event streams.
-    streams: Arc<Semaphore>,
-    /// The map of the period's slots.
-    map: Cached<slots::Map>,
-    /// The store's data about all relays.
-    memory: Cached<Memory>,
-    capacities: Cached<capacities::Distribution>,
-    relays: Cached<relays::List>,
-    failures: Cached<failures::Counts>,
+impl Pages {
+    /// All pages, with empty caches.
+    fn new(live: Live, store: PathBuf, options: PageOptions) -> Self {
+        Self {
+            site: Arc::new(Site::new(live, store, options)),
+            map: Arc::new(Cached::new(MAP_SHOWN)),
+            capacities: Arc::new(Cached::new(RENEWED_SHOWN)),
+            failures: Arc::new(Cached::new(FAILURES_SHOWN)),
+            relays: Arc::new(Cached::new(RENEWED_SHOWN)),
+            memory: Arc::new(Cached::new(RENEWED_SHOWN)),
+        }
+    }
 }
+
+/// Lets a page take a part of the state.
+macro_rules! part {
+    ($field:ident: $part:ty) => {
+        impl FromRef<Pages> for Arc<$part> {
+            fn from_ref(pages: &Pages) -> Self {
+                Arc::clone(&pages.$field)
+            }
+        }
+    };
+}
+
+part!(site: Site);
+part!(map: Cached<slots::Map>);
+part!(capacities: Cached<capacities::Distribution>);
+part!(failures: Cached<failures::Counts>);
+part!(relays: Cached<relays::List>);
+part!(memory: Cached<Memory>);
 
 /// Serves the page until the future is dropped. The store need not exist yet.
 pub async fn serve(listener: TcpListener, live: Live, store: PathBuf, options: PageOptions) {
-    run(listener, Arc::new(Site::new(live, store, options)), Deadlines::default()).await;
+    run(listener, Pages::new(live, store, options), Deadlines::default()).await;
 }
 
 /// Answers requests, and keeps slow data cached.
-async fn run(listener: TcpListener, site: Arc<Site>, deadlines: Deadlines) -> Infallible {
-    let keeping = Arc::clone(&site);
+async fn run(listener: TcpListener, pages: Pages, deadlines: Deadlines) -> Infallible {
+    let keeping = pages.clone();
     tokio::select! {
-        never = connection::serve(listener, router(site), deadlines) => never,
+        never = connection::serve(listener, router(pages), deadlines) => never,
         never = keep(&keeping) => never,
     }
 }
 
 /// Reads slow data regularly, so that no page waits for it.
-async fn keep(site: &Site) -> Infallible {
+async fn keep(pages: &Pages) -> Infallible {
+    let Pages { site, capacities, relays, memory, .. } = pages;
     loop {
         // If it fails, the page that needs the data reports the error.
         if let Ok(distribution) = capacities::look(site).await {
-            site.capacities.put(0, distribution).await;
+            capacities.put(0, distribution).await;
         }
         if let Ok(list) = relays::look(site).await {
-            site.relays.put(0, list).await;
+            relays.put(0, list).await;
         }
-        if let Ok(memory) = relay::remember(site).await {
-            site.memory.put(0, memory).await;
+        if let Ok(remembered) = relay::remember(site).await {
+            memory.put(0, remembered).await;
         }
         sleep(RENEWED).await;
     }
 }
 
-impl Site {
-    /// A site with empty caches.
-    fn new(live: Live, store: PathBuf, options: PageOptions) -> Self {
-        Self {
-            live,
-            pool: Arc::new(Pool::new(store)),
-            options,
-            streams: Arc::new(Semaphore::new(MAX_STREAMS)),
-            map: Cached::new(MAP_SHOWN),
-            memory: Cached::new(RENEWED_SHOWN),
-            capacities: Cached::new(RENEWED_SHOWN),
-            relays: Cached::new(RENEWED_SHOWN),
-            failures: Cached::new(FAILURES_SHOWN),
-        }
-    }
-}
-
 /// The paths of all pages.
-fn router(site: Arc<Site>) -> Router {
-    let hosts = site.options.hosts.clone();
+fn router(pages: Pages) -> Router {
+    let hosts = pages.site.options.hosts.clone();
     let router = Router::new()
         .route("/", get(overview::page))
         .route("/team", get(team::page))
@@ -168,7 +158,7 @@ fn router(site: Arc<Site>) -> Router {
         )
         .route("/icon.svg", get(|| asset("image/svg+xml", include_str!("page/icon.svg"))))
         .fallback(not_found)
-        .with_state(site);
+        .with_state(pages);
     guarded(router, &hosts)
 }
 
@@ -188,10 +178,14 @@ async fn status_json(State(site): State<Arc<Site>>) -> Response {
 }
 
 /// The metrics for Prometheus.
-async fn metrics(State(site): State<Arc<Site>>, request: HeaderMap) -> Response {
+async fn metrics(
+    State(site): State<Arc<Site>>,
+    State(cache): State<Arc<Cached<capacities::Distribution>>>,
+    request: HeaderMap,
+) -> Response {
     let status = site.live.borrow().clone();
     let estimates = if site.options.figures_per_relay {
-        capacities::distribution(&site).await.ok()
+        capacities::distribution(&site, &cache).await.ok()
     } else {
         None
     };
@@ -204,10 +198,10 @@ async fn metrics(State(site): State<Arc<Site>>, request: HeaderMap) -> Response 
 
 /// The page for unknown paths.
 async fn not_found(State(site): State<Arc<Site>>, uri: Uri) -> Response {
-    let path = text::plain(uri.path());
+    let path = plain(uri.path());
     let page = Page::new(&site, "Not found").html(&sentence(&format!("There is no page {path}.")));
     (StatusCode::NOT_FOUND, page).into_response()
 }
 
 #[cfg(test)]
-pub(super) mod tests;
+mod tests;

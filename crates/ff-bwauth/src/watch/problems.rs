@@ -7,8 +7,8 @@ use ff_proto::failure::FailureKind;
 use ff_store::Coverage;
 
 use super::meaning::meaning;
-use super::page::text::{rate, span, utc};
 use super::status::{Cause, MemberStatus, PeriodStatus, Problem, PublishedStatus, Status};
+use super::text::{rate, span, utc};
 
 /// The greatest age of a status, in seconds: if it is older, the coordinator hangs.
 pub const STALE_SECS: u64 = 15;
@@ -342,7 +342,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::watch::page::tests::made_up;
+    use crate::watch::made_up;
     use crate::watch::status::DiskStatus;
 
     /// A coordinator without problems.

@@ -10,8 +10,8 @@ use ff_proto::failure::FailureKind;
 use ff_store::{Coverage, Reader, StoreError};
 use serde::Serialize;
 
-use super::page::text::{ago, percent, plain, rate, utc};
 use super::status::{MemberStatus, PeriodStatus, Problem, PublishedStatus, Status};
+use super::text::{ago, percent, plain, rate, utc};
 
 /// The store's record of a coordinator that is not running.
 #[derive(Clone, Debug, Serialize)]
@@ -310,7 +310,7 @@ fn write_failures<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::watch::page::tests::made_up::{self, HOSTILE};
+    use crate::watch::made_up::{self, HOSTILE};
     use crate::watch::problems;
 
     #[test]
@@ -375,7 +375,7 @@ mod tests {
         let path = dir.path().join("store.sqlite");
         made_up::fill(&path, 30);
         let reader = ff_store::Store::open_read_only(&path).expect("a store");
-        let known = Remembered::of(&reader, crate::watch::page::now()).expect("known");
+        let known = Remembered::of(&reader, ff_base::utc::now_unix_secs()).expect("known");
         let text = known.to_string();
         assert!(text.contains("coverage   ") && text.contains(" of 30 relays"), "{text}");
         assert!(

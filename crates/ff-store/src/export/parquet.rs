@@ -10,8 +10,9 @@ use parquet::file::properties::WriterProperties;
 use parquet::file::writer::{SerializedColumnWriter, SerializedFileWriter};
 use parquet::schema::types::Type;
 
-use super::ExportError;
-use super::table::{Cell, Kind, Shape, Sink};
+use super::error::ExportError;
+use super::sink::Sink;
+use crate::table::{Cell, Kind, Shape};
 
 /// The number of cells that are collected before they are written: about 4 MB.
 const GROUP_CELLS: usize = 250_000;

@@ -6,11 +6,12 @@ use ff_base::identity::Fingerprint;
 use ff_plan::outcome::SecondRow;
 use ff_proto::aggregate::SecondSample;
 
-use super::ExportError;
-use super::table::{Cell, Column, Kind, of};
+use super::error::ExportError;
+use crate::id::AttemptId;
 use crate::plan::{PLANNED, Planned, planned};
+use crate::table::{Cell, Column, Kind, of};
 use crate::value::Number;
-use crate::{Attempt, AttemptId, DisputeRow, MeasurerRow, Reader, State, columns};
+use crate::{Attempt, DisputeRow, MeasurerRow, Reader, State, columns};
 
 /// A second of an attempt.
 pub(super) struct SecondOf {

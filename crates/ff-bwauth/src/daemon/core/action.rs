@@ -1,20 +1,18 @@
-//! Actions that the coordinator handles, their effects, and its team.
+//! Actions that the coordinator handles, and their effects.
 
 use std::sync::Arc;
 
-use ff_coordinator::team::TeamMeasurer;
 use ff_measurer::service::wire::Capability;
 use ff_plan::outcome::Outcome;
-use ff_plan::publish::Shift;
 use ff_plan::publish::v3bw::Publication;
 use ff_proto::ids::Ed25519Id;
-use ff_proto::units::BytesPerSec;
 use ff_store::AttemptId;
 use ff_team::exchange::Found;
 
-use super::reload::Settings;
+use super::settings::Settings;
 use crate::daemon::plan::Job;
 use crate::daemon::view::View;
+use crate::daemon::written::{NotWritten, Written};
 use crate::watch::status::SecondShown;
 
 /// An event that the coordinator handles.
@@ -47,41 +45,6 @@ pub enum Action {
     End,
 }
 
-/// A written bandwidth file.
-#[derive(Clone, Debug, Default)]
-pub struct Written {
-    /// The file's path.
-    pub path: String,
-    /// Relays with a number in the file.
-    pub relays: u64,
-    /// Relays in the consensus.
-    pub consensus_relays: u64,
-    /// Whether authorities vote with it.
-    pub is_voted: bool,
-    /// When it was written, in seconds since 1970.
-    pub unix_secs: u64,
-    /// The change of weights from the previous file that authorities voted with.
-    pub since_last: Option<Shift>,
-    /// The change of weights from the consensus.
-    pub from_consensus: Option<Shift>,
-}
-
-/// Why no bandwidth file was written; the previous one stays.
-#[derive(Clone, Debug)]
-pub struct NotWritten {
-    /// The reason, as a sentence.
-    pub reason: String,
-    /// Whether the only reason is that too few relays have a number, as in a first period.
-    pub is_too_few: bool,
-}
-
-impl From<String> for NotWritten {
-    /// A reason other than too few relays.
-    fn from(reason: String) -> Self {
-        Self { reason, is_too_few: false }
-    }
-}
-
 /// An effect to carry out.
 pub enum Effect {
     /// Fetch the network's documents.
@@ -98,55 +61,4 @@ pub enum Effect {
     Publish(Box<Publication>),
     /// Stop all measurements and end.
     End,
-}
-
-/// A measurer of the team and its state.
-pub struct Member {
-    /// The connection to the measurer.
-    pub measurer: Arc<dyn TeamMeasurer>,
-    /// The measurer's address.
-    pub address: String,
-    /// The capacity that its operator has configured.
-    pub stated: BytesPerSec,
-    /// The last description of its state.
-    pub capability: Option<Box<Capability>>,
-    /// How far its clock is ahead of ours, in milliseconds.
-    pub clock_ahead_millis: i64,
-    /// Why it does not respond, if it does not.
-    pub error: Option<String>,
-    /// Time of the last answer or error, in seconds since 1970.
-    pub described: Option<u64>,
-    /// The measured capacity of its network.
-    pub measured: Option<ff_store::Measured>,
-    /// Why the last exchange did not measure it, if so.
-    pub not_measured: Option<String>,
-}
-
-impl Member {
-    /// A measurer that has not been asked yet.
-    #[must_use]
-    pub fn new(measurer: Arc<dyn TeamMeasurer>, address: &str, stated: BytesPerSec) -> Self {
-        Self {
-            measurer,
-            address: address.to_owned(),
-            stated,
-            capability: None,
-            clock_ahead_millis: 0,
-            error: None,
-            described: None,
-            measured: None,
-            not_measured: None,
-        }
-    }
-}
-
-/// Intervals of repeated tasks.
-#[derive(Clone, Copy, Debug)]
-pub struct Rhythm {
-    /// Between fetches of the network's documents, in seconds.
-    pub refresh_secs: u64,
-    /// Between bandwidth files, in seconds.
-    pub publish_secs: u64,
-    /// How long the store keeps records.
-    pub keep: ff_store::Retention,
 }

@@ -7,14 +7,16 @@
 //!
 //! Decisions: doc/decisions.md, "Measurers are measured when no relay is".
 
-use ff_plan::period::carried::{Carried, bounded};
+use ff_plan::period::carried::bounded;
 use ff_plan::period::schedule::Assignment;
 use ff_proto::ids::Ed25519Id;
 use ff_store::{Measured, StoreError};
 use ff_team::exchange::Found;
 
-use super::{Core, Effect, Member, is_free};
-use crate::daemon::config::ExchangeTable;
+use super::action::Effect;
+use super::member::Member;
+use super::{Core, is_free};
+use crate::config::ExchangeTable;
 
 /// Time that measurers may take in addition to an exchange's seconds, to listen and to report.
 const MARGIN_SECS: u64 = 15;
@@ -158,18 +160,5 @@ impl Core {
     pub(super) fn within_measured(&self, assigned: Vec<Assignment>) -> Vec<Assignment> {
         let capacities: Vec<_> = self.team.iter().map(Member::capacity).collect();
         bounded(assigned, &capacities)
-    }
-}
-
-impl Member {
-    /// a_i: the measured capacity, at most the configured one.
-    #[must_use]
-    pub fn capacity(&self) -> ff_proto::units::BytesPerSec {
-        Carried::capacity(self.measured.as_ref().map(|measured| &measured.carried), self.stated)
-    }
-
-    /// Whether its network was measured at its present address.
-    fn is_measured_here(&self) -> bool {
-        self.measured.as_ref().is_some_and(|measured| measured.address == self.address)
     }
 }

@@ -12,7 +12,6 @@ use std::collections::{BTreeMap, HashMap};
 
 use ff_base::identity::Fingerprint;
 use ff_plan::period::timetable::{Event, TaskResult};
-pub(super) use ff_store::GONE;
 use ff_store::{PlanId, Planned, Seconds, StoreError};
 
 use super::Core;

@@ -2,30 +2,12 @@
 
 use std::mem::take;
 
-use ff_plan::period::Team;
 use ff_store::{Store, StoreError};
 
-use super::{Core, Effect, Member, Rhythm};
-use crate::daemon::config::ExchangeTable;
-
-/// Settings that may change while the coordinator runs.
-pub struct Settings {
-    /// Intervals of repeated tasks: used at once.
-    pub rhythm: Rhythm,
-    /// Schedule of exchanges: used at once.
-    pub exchange: ExchangeTable,
-    /// The teams: used from the next period on, because the current plan is made for the current
-    /// teams.
-    pub teams: Teams,
-}
-
-/// The network's teams.
-pub struct Teams {
-    /// The teams of all coordinators of the network.
-    pub all: Vec<Team>,
-    /// This coordinator's team, in the same order as its measurers there.
-    pub own: Vec<Member>,
-}
+use super::Core;
+use super::action::Effect;
+use super::member::Member;
+use super::settings::Settings;
 
 impl Core {
     /// Adopts new settings.
@@ -83,11 +65,4 @@ pub(super) fn recall(store: &Store, team: &mut [Member]) -> Result<(), StoreErro
         }
     }
     Ok(())
-}
-
-impl Member {
-    /// The configured identity, name, address and capacity.
-    fn place(&self) -> (ff_proto::ids::Ed25519Id, &str, &str, ff_proto::units::BytesPerSec) {
-        (self.measurer.id(), self.measurer.name(), &self.address, self.stated)
-    }
 }

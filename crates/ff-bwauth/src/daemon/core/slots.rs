@@ -17,8 +17,10 @@ use ff_plan::period::timetable::SlotTask;
 use ff_proto::units::BytesPerSec;
 use ff_store::{Begin, Planned, StoreError};
 
+use super::Core;
+use super::action::Effect;
+use super::member::Member;
 use super::missed::UNPLANNED;
-use super::{Core, Effect, Member};
 use crate::daemon::plan::{Job, links, shares, stored};
 use crate::daemon::running::RunningMeasurement;
 

@@ -3,11 +3,13 @@
 use std::path::Path;
 
 use anyhow::Result;
+use ff_base::utc::now_unix_secs as now;
 
-use super::{Daemon, common, now, rhythm, team};
-use crate::daemon::config::Config;
+use super::Daemon;
+use crate::config::Config;
 use crate::daemon::core::{Action, Settings, Teams};
 use crate::daemon::publish::Publisher;
+use crate::daemon::setup::{common, rhythm, team};
 
 impl Daemon {
     /// Adopts the changes of a config that need no restart. An invalid config changes nothing.

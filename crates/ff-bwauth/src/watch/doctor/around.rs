@@ -1,7 +1,7 @@
 //! Checks what a coordinator depends on: its port, the network's documents, its measurers.
 
 use std::net::{SocketAddr, TcpListener};
-use std::time::Instant;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use ff_measurer::key;
 use ff_measurer::measurer_id;
@@ -10,9 +10,9 @@ use ff_proto::units::BytesPerSec;
 use ff_team::RemoteMeasurer;
 use futures::future::join_all;
 
+use super::finding::{Finding, Level};
 use super::host::{buffer, congestion};
-use super::{Finding, Level, now_millis};
-use crate::daemon::config::{Config, MeasurerTable};
+use crate::config::{Config, MeasurerTable};
 use crate::watch::client::{self, AskError};
 use crate::watch::documents;
 use crate::watch::status::Status;
@@ -231,6 +231,12 @@ fn described(
         findings.push(Finding::ok(about, found));
     }
     findings
+}
+
+/// The present time, in milliseconds since 1970.
+fn now_millis() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

@@ -9,8 +9,8 @@ use ff_plan::publish::{LATEST, Shelf};
 use ff_store::{Store, StoreError};
 use rustix::fs::statvfs;
 
-use super::Finding;
-use crate::daemon::config::Config;
+use super::finding::Finding;
+use crate::config::Config;
 use crate::secret;
 
 /// The number of relays for which disk space is computed: Tor has about 9,000 today.
@@ -163,8 +163,8 @@ fn closed_to_others(dir: &Path) -> Option<&Path> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Level;
     use super::*;
+    use crate::watch::doctor::finding::Level;
 
     #[test]
     fn a_directory_that_tor_cannot_read_is_found() {

@@ -4,7 +4,7 @@ use std::fs;
 
 use rustix::process::{Resource, getrlimit};
 
-use super::Finding;
+use super::finding::Finding;
 use crate::watch::figures::Surroundings;
 
 /// The least value for the maximum of TCP's buffers, in bytes: Linux's default on hosts with a few
@@ -154,8 +154,8 @@ fn memory() -> Finding {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Level;
     use super::*;
+    use crate::watch::doctor::finding::Level;
 
     #[test]
     fn the_kernel_is_judged_by_what_measurements_need() {

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use ff_operator::http::text_format;
 
 use super::*;
-use crate::watch::page::tests::made_up::status;
+use crate::watch::made_up::status;
 
 /// The metrics of an invented coordinator.
 fn made_up() -> String {

@@ -4,15 +4,16 @@ use std::sync::Arc;
 
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
+use ff_base::utc::now_unix_secs as now;
 use ff_proto::units::BytesPerSec;
 use ff_store::Estimate;
 use maud::{Markup, html};
 
 use super::layout::{Page, failed, figure};
-use super::pool::{AskError, Work};
-use super::text::{grouped, percent, rate, time};
-use super::{Site, now};
+use super::pool::{AskError, Cached, Work};
+use super::site::Site;
 use crate::watch::chart::{self, Bin, mbit};
+use crate::watch::text::{grouped, percent, rate, time};
 
 /// The age of results that are shown, in days: relays with a result in these days are old ones for
 /// the schedule (paper §4.3).
@@ -39,8 +40,11 @@ pub(super) struct Distribution {
 }
 
 /// The newest estimates; computed again if the cached ones are too old.
-pub(super) async fn distribution(site: &Site) -> Result<Arc<Distribution>, AskError> {
-    site.capacities.get(0, look(site)).await
+pub(super) async fn distribution(
+    site: &Site,
+    cache: &Cached<Distribution>,
+) -> Result<Arc<Distribution>, AskError> {
+    cache.get(0, look(site)).await
 }
 
 /// Reads the newest estimates.
@@ -55,9 +59,12 @@ pub(super) async fn look(site: &Site) -> Result<Distribution, AskError> {
     reading.await
 }
 
-pub(super) async fn page(State(site): State<Arc<Site>>) -> Response {
+pub(super) async fn page(
+    State(site): State<Arc<Site>>,
+    State(cache): State<Arc<Cached<Distribution>>>,
+) -> Response {
     let page = Page::new(&site, "Capacities").at("/capacities");
-    match distribution(&site).await {
+    match distribution(&site, &cache).await {
         Ok(distribution) => page.html(&distribution.html()).into_response(),
         Err(error) => failed(page, &error),
     }

@@ -13,7 +13,10 @@ use futures::stream::{self, Stream, StreamExt};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout;
 
-use super::{Live, Site, overview, team};
+use super::pool::Cached;
+use super::site::{Live, Site};
+use super::slots::Map;
+use super::{overview, team};
 
 /// The interval of events when nothing changes, so that closed connections are noticed, and readers
 /// notice when a coordinator hangs.
@@ -41,10 +44,10 @@ impl Part {
     }
 
     /// The HTML of the part now.
-    async fn html(self, site: &Site) -> String {
+    async fn html(self, site: &Site, map: &Cached<Map>) -> String {
         match self {
             Self::Live => overview::live(site),
-            Self::Map => overview::map(site).await,
+            Self::Map => overview::map(site, map).await,
             Self::Team => team::live(site),
         }
         .into_string()
@@ -54,6 +57,8 @@ impl Part {
 /// A stream of events.
 struct News {
     site: Arc<Site>,
+    /// The cache of the map.
+    map: Arc<Cached<Map>>,
     /// The status.
     live: Live,
     /// The requested parts, with the last text sent of each.
@@ -65,6 +70,7 @@ struct News {
 /// Sends the requested parts of a page whenever they change.
 pub(super) async fn stream(
     State(site): State<Arc<Site>>,
+    State(map): State<Arc<Cached<Map>>>,
     Query(query): Query<HashMap<String, String>>,
 ) -> Response {
     let Ok(place) = Arc::clone(&site.streams).try_acquire_owned() else {
@@ -77,7 +83,7 @@ pub(super) async fn stream(
     let parts = parts.map(|part| (part, String::new())).collect();
     let mut live = site.live.clone();
     live.mark_changed();
-    let events = events(News { live, site, parts, _place: place });
+    let events = events(News { live, site, map, parts, _place: place });
     Sse::new(events).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)).into_response()
 }
 
@@ -89,7 +95,7 @@ fn events(stream: News) -> impl Stream<Item = Result<Event, Infallible>> {
         }
         let mut events = Vec::new();
         for (part, last) in &mut stream.parts {
-            let html = part.html(&stream.site).await;
+            let html = part.html(&stream.site, &stream.map).await;
             if *last != html {
                 events.push(Ok(Event::default().event(part.name()).data(&html)));
                 *last = html;

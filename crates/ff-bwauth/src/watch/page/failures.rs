@@ -5,13 +5,14 @@ use std::sync::Arc;
 
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
+use ff_base::utc::now_unix_secs as now;
 use maud::{Markup, html};
 
 use super::layout::{Page, failed};
-use super::pool::Work;
-use super::text::{grouped, shown, time};
-use super::{Site, now};
+use super::pool::{Cached, Work};
+use super::site::Site;
 use crate::watch::meaning::meaning;
+use crate::watch::text::{grouped, shown, time};
 
 /// The numbers of days over which failures are counted.
 const DAYS: [u64; 3] = [1, 7, 30];
@@ -23,7 +24,10 @@ pub(super) struct Counts {
     codes: BTreeMap<String, [u64; DAYS.len()]>,
 }
 
-pub(super) async fn page(State(site): State<Arc<Site>>) -> Response {
+pub(super) async fn page(
+    State(site): State<Arc<Site>>,
+    State(cache): State<Arc<Cached<Counts>>>,
+) -> Response {
     let page = Page::new(&site, "Failures").at("/failures");
     let made_unix_secs = now();
     let make = site.pool.ask(Work::Much, move |reader| {
@@ -36,7 +40,7 @@ pub(super) async fn page(State(site): State<Arc<Site>>) -> Response {
         }
         Ok(Counts { made_unix_secs, codes })
     });
-    match site.failures.get(0, make).await {
+    match cache.get(0, make).await {
         Ok(counts) => page.html(&counts.html()).into_response(),
         Err(error) => failed(page, &error),
     }

@@ -2,12 +2,13 @@
 
 use axum::http::{StatusCode, header};
 use axum::response::{Html, IntoResponse, Response};
+use ff_base::utc::now_unix_secs as now;
 use maud::{DOCTYPE, Markup, html};
 
-use super::Site;
 use super::pool::AskError;
-use super::text::{ago, plain, time};
+use super::site::Site;
 use crate::watch::problems::STALE_SECS;
+use crate::watch::text::{ago, plain, time};
 
 /// The main pages, to which every page links.
 const PAGES: [(&str, &str); 5] = [
@@ -97,7 +98,7 @@ impl<'a> Page<'a> {
 
 /// A warning while the coordinator is starting or does not respond.
 pub(super) fn state(site: &Site) -> Markup {
-    let now = super::now();
+    let now = now();
     let live = site.live.borrow();
     match live.as_deref() {
         None => html! { p.notice { "The coordinator is starting: no data yet." } },

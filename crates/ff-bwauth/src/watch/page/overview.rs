@@ -4,20 +4,26 @@ use std::sync::Arc;
 
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
+use ff_base::utc::now_unix_secs as now;
 use ff_proto::failure::FailureKind;
 use maud::{Markup, html};
 
 use super::layout::{Page, sentence, state};
-use super::text::{ago, grouped, percent, plain, rate, relays, shown, time};
-use super::{Site, now, slots};
+use super::pool::Cached;
+use super::site::Site;
+use super::slots::{self, Map};
 use crate::watch::status::{PeriodStatus, RunningStatus, Status};
+use crate::watch::text::{ago, grouped, percent, plain, rate, relays, shown, time};
 use crate::watch::{problems, summary};
 
 /// Width and height of the small chart of a running measurement's seconds.
 const SPARK: (u32, u32) = (160, 24);
 
-pub(super) async fn page(State(site): State<Arc<Site>>) -> Response {
-    let map = map(&site).await;
+pub(super) async fn page(
+    State(site): State<Arc<Site>>,
+    State(cache): State<Arc<Cached<Map>>>,
+) -> Response {
+    let map = map(&site, &cache).await;
     let content = html! {
         div data-part="live" { (live(&site)) }
         h2 { "Slots of the period" }
@@ -27,8 +33,8 @@ pub(super) async fn page(State(site): State<Arc<Site>>) -> Response {
 }
 
 /// The map of slots, or the error.
-pub(super) async fn map(site: &Site) -> Markup {
-    match slots::map(site).await {
+pub(super) async fn map(site: &Site, cache: &Cached<Map>) -> Markup {
+    match slots::map(site, cache).await {
         Ok(map) => map.html(now()),
         Err(error) => sentence(&error.to_string()),
     }

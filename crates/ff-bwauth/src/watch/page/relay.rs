@@ -6,6 +6,7 @@ use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use ff_base::identity::Fingerprint;
+use ff_base::utc::now_unix_secs as now;
 use ff_coordinator::report::chart;
 use ff_plan::publish::Shelf;
 use ff_proto::failure::FailureKind;
@@ -13,11 +14,11 @@ use ff_store::{Attempt, Memory, Seconds};
 use maud::{Markup, html};
 
 use super::layout::{Page, failed, figure, sentence};
-use super::pool::{AskError, Work};
-use super::text::{grouped, plain, rate, shown, time};
-use super::{Site, now};
+use super::pool::{AskError, Cached, Work};
+use super::site::Site;
 use crate::watch::explain::{Explanation, fingerprint};
 use crate::watch::meaning::meaning;
+use crate::watch::text::{grouped, plain, rate, shown, time};
 
 /// The largest number of listed attempts.
 const MOST: u32 = 200;
@@ -32,14 +33,18 @@ struct Known {
     explanation: Result<Explanation, String>,
 }
 
-pub(super) async fn page(State(site): State<Arc<Site>>, Path(name): Path<String>) -> Response {
+pub(super) async fn page(
+    State(site): State<Arc<Site>>,
+    State(cache): State<Arc<Cached<Memory>>>,
+    Path(name): Path<String>,
+) -> Response {
     let page = Page::new(&site, "Relay");
     let Some(fingerprint) = fingerprint(&name) else {
         let text =
             "The address of a relay's page is /relay/ and its fingerprint: 40 hexadecimal digits.";
         return (StatusCode::BAD_REQUEST, page.html(&sentence(text))).into_response();
     };
-    match look(&site, fingerprint).await {
+    match look(&site, &cache, fingerprint).await {
         Ok(known) if known.attempts.is_empty() && known.is_unknown() => {
             let text = format!(
                 "Relay {} is not in the consensus and was never tried.",
@@ -62,11 +67,15 @@ pub(super) async fn remember(site: &Site) -> Result<Memory, AskError> {
 }
 
 /// Reads the data about a relay.
-async fn look(site: &Site, fingerprint: Fingerprint) -> Result<Known, AskError> {
+async fn look(
+    site: &Site,
+    cache: &Cached<Memory>,
+    fingerprint: Fingerprint,
+) -> Result<Known, AskError> {
     let network = site.options.network.as_ref().and_then(|network| network.borrow().clone());
     let (rules, publish_dir) = (site.options.rules.clone(), site.options.publish_dir.clone());
     let now = now();
-    let memory = site.memory.get(0, remember(site)).await?;
+    let memory = cache.get(0, remember(site)).await?;
     site.pool
         .ask(Work::Much, move |reader| {
             let drawn = u32::try_from(MOST_DRAWN).unwrap_or(u32::MAX);

@@ -9,13 +9,15 @@ use std::sync::Arc;
 
 use axum::extract::{Query, State};
 use axum::response::{IntoResponse, Response};
+use ff_base::utc::now_unix_secs as now;
 use maud::{Markup, html};
 
 use self::list::{Column, Row};
 pub(super) use self::list::{List, look};
 use super::layout::{Page, failed};
-use super::text::{ago, grouped, in_address, plain, relays, shown, time};
-use super::{Site, now};
+use super::pool::Cached;
+use super::site::Site;
+use crate::watch::text::{ago, grouped, in_address, plain, relays, shown, time};
 
 /// Relays per page.
 const PER_PAGE: usize = 200;
@@ -37,6 +39,7 @@ struct Asked {
 
 pub(super) async fn page(
     State(site): State<Arc<Site>>,
+    State(cache): State<Arc<Cached<List>>>,
     Query(query): Query<HashMap<String, String>>,
 ) -> Response {
     let asked = Asked::of(&query);
@@ -45,7 +48,7 @@ pub(super) async fn page(
         let content = html! { (form(&asked, "")) p.notice { "The search text is longer than any nickname or fingerprint." } };
         return page.html(&content).into_response();
     }
-    match site.relays.get(0, look(&site)).await {
+    match cache.get(0, look(&site)).await {
         Ok(list) => page.html(&content(&list, &asked, now())).into_response(),
         Err(error) => failed(page, &error),
     }

@@ -1,11 +1,13 @@
 //! The map of a period: a cell for each slot, coloured by its state.
 
+use std::sync::Arc;
+
 use ff_store::{Period, SlotCount};
 use maud::{Markup, html};
 
-use super::Site;
-use super::pool::{AskError, Work};
-use super::text::{clock, grouped, time};
+use super::pool::{AskError, Cached, Work};
+use super::site::Site;
+use crate::watch::text::{clock, grouped, time};
 
 /// The number of rows of the map; fewer if a row would have fewer than [`MIN_PER_ROW`] cells.
 const ROWS: u32 = 24;
@@ -73,7 +75,7 @@ impl State {
 }
 
 /// The map of the current period, or else of the last one.
-pub(super) async fn map(site: &Site) -> Result<std::sync::Arc<Map>, AskError> {
+pub(super) async fn map(site: &Site, cache: &Cached<Map>) -> Result<Arc<Map>, AskError> {
     let live = site.live.borrow().as_ref().and_then(|status| Some(status.period.as_ref()?.number));
     // A cached map of another period is not shown.
     let key = live.unwrap_or(u64::MAX);
@@ -87,7 +89,7 @@ pub(super) async fn map(site: &Site) -> Result<std::sync::Arc<Map>, AskError> {
         let slots = period.as_ref().map_or(0, |period| period.slots);
         Ok(Map { slots: every(slots, &counts.unwrap_or_default()), period })
     });
-    site.map.get(key, make).await
+    cache.get(key, make).await
 }
 
 /// All slots; `counts` has those with a relay.

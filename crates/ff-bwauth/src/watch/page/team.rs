@@ -7,15 +7,15 @@ use axum::response::{IntoResponse, Response};
 use ff_store::MeasurerRow;
 use maud::{Markup, html};
 
-use super::Site;
 use super::layout::{Page, failed, state};
 use super::pool::Work;
-use super::text::{ago, rate, shown, time};
+use super::site::Site;
 use crate::watch::status::MemberStatus;
+use crate::watch::text::{ago, rate, shown, time};
 
 /// The error of a measurer's clock from which it is shown, in milliseconds: it shifts the seconds
 /// of a measurement.
-pub(in crate::watch) const CLOCK_OFF_MILLIS: u64 = 500;
+const CLOCK_OFF_MILLIS: u64 = 500;
 
 pub(super) async fn page(State(site): State<Arc<Site>>) -> Response {
     let page = Page::new(&site, "Team").at("/team").live();

@@ -3,6 +3,6 @@
 mod browser;
 mod chromium;
 mod http;
-pub(in crate::watch) mod made_up;
+mod served;
 mod size;
 mod style;

@@ -4,7 +4,7 @@ use ff_plan::period::carried::Carried;
 use ff_team::exchange::Found;
 
 use super::*;
-use crate::daemon::config::ExchangeTable;
+use crate::config::ExchangeTable;
 
 /// Exchanges of 30 seconds, also without a request.
 const BY_ITSELF: ExchangeTable = ExchangeTable { duration_secs: 30, by_itself: true };

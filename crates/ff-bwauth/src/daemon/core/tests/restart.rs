@@ -223,7 +223,7 @@ fn a_relay_that_has_gone_is_left_out_and_not_put_off() {
     let gone: Vec<_> = rows.iter().filter(|row| row.what.fingerprint[0] > 10).collect();
     assert_eq!(gone.len(), 10, "each has one row");
     let is_left_out =
-        |row: &&Planned| matches!(&row.state, State::LeftOut(reason) if reason == missed::GONE);
+        |row: &&Planned| matches!(&row.state, State::LeftOut(reason) if reason == GONE);
     let at_once = life.asked.iter().filter(|(relay, _)| relay[0] > 10).count();
     assert_eq!(gone.into_iter().filter(is_left_out).count() + at_once, 10);
 }

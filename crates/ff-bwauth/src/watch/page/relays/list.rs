@@ -5,13 +5,14 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use ff_base::identity::Fingerprint;
+use ff_base::utc::now_unix_secs as now;
 use ff_plan::publish::v3bw::Publication;
 use ff_plan::publish::{Last, Shelf};
 use ff_proto::failure::FailureKind;
 use ff_store::Known;
 
 use super::super::pool::{AskError, Work};
-use super::super::{Site, now};
+use super::super::site::Site;
 use crate::watch::search::Search;
 
 /// A column of the table.

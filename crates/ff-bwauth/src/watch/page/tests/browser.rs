@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::chromium::Chromium;
 use super::http::{get, paths};
-use super::made_up::Served;
+use super::served::Served;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs Debian's package chromium; .ci/run runs it"]

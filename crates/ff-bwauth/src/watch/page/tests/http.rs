@@ -9,7 +9,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::timeout;
 
-use super::made_up::{HOSTILE, Served, fingerprint};
+use super::served::Served;
+use crate::watch::made_up::{HOSTILE, fingerprint};
 use crate::watch::page::connection::Deadlines;
 
 /// Timeout of a wait, to detect a hang.
@@ -321,7 +322,7 @@ async fn streams_of_events_are_so_many_at_most_and_places_come_back() {
         (stream, String::from_utf8_lossy(&head).into_owned())
     };
     let mut streams = Vec::new();
-    for _ in 0..super::super::MAX_STREAMS {
+    for _ in 0..super::super::site::MAX_STREAMS {
         let (stream, head) = ask().await;
         assert_eq!(head, "HTTP/1.1 200");
         streams.push(stream);

@@ -8,17 +8,18 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use base64ct::{Base64Unpadded, Encoding};
+use ff_base::utc::now_unix_secs as now;
 use ff_plan::publish::PublishRules;
 use ff_store::{Store, ToPlan};
 use rusqlite::Connection;
 
 use super::http::get;
-use super::made_up::{
-    self, Served, begin, fingerprint, outcome, period, publication, publish, status,
-};
+use super::served::Served;
 use crate::watch::explain::Explanation;
+use crate::watch::made_up::{
+    self, begin, fingerprint, outcome, period, publication, publish, status,
+};
 use crate::watch::page::connection::Deadlines;
-use crate::watch::page::now;
 
 const RELAYS: u32 = 10_000;
 /// Days with results.

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::http::{get, paths};
-use super::made_up::Served;
+use super::served::Served;
 
 /// The style sheet.
 const STYLE: &str = include_str!("../style.css");

@@ -23,7 +23,7 @@ use serde::de::{Deserializer, Error as _};
 use self::address::check_addresses;
 
 /// How long before a period its consensus must be available, so that all coordinators have it.
-pub(super) const CONSENSUS_LEAD_SECS: u64 = 1800;
+pub(crate) const CONSENSUS_LEAD_SECS: u64 = 1800;
 
 /// A config as it stands in the file. The kind of network is known while the file is read, so an
 /// error in that table names its line.
@@ -407,7 +407,8 @@ impl Config {
         }
         let measurers = self.measurers.iter().map(|one| (one.name.as_str(), one.identity));
         check_names("measurer", measurers)?;
-        check_addresses(&self.measurers)?;
+        let addresses = self.measurers.iter().map(|one| (one.name.as_str(), one.address.as_str()));
+        check_addresses(addresses)?;
         let coordinators = self.coordinators.iter().map(|one| (one.name.as_str(), one.identity));
         check_names("coordinator", coordinators)?;
         if let Some(other) = self.coordinators.iter().find(|other| other.team.is_empty()) {

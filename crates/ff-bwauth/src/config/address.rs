@@ -5,15 +5,15 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use anyhow::{Context, Result, bail};
 
-use super::MeasurerTable;
-
 /// The placeholder for a measurer's name or address in what `ff-measurer init` prints.
 const TO_REPLACE: &str = "HOST";
 
-/// Fails unless the addresses are valid and all different.
-pub(super) fn check_addresses(measurers: &[MeasurerTable]) -> Result<()> {
+/// Fails unless the addresses of these measurers, each with its name, are valid and all different.
+pub(super) fn check_addresses<'a>(
+    measurers: impl Iterator<Item = (&'a str, &'a str)>,
+) -> Result<()> {
     let mut names = HashMap::new();
-    for MeasurerTable { name, address, .. } in measurers {
+    for (name, address) in measurers {
         check_address(address).with_context(|| format!("the measurer {name:?}"))?;
         if let Some(other) = names.insert(address.to_ascii_lowercase(), name) {
             bail!("the measurers {other:?} and {name:?} have the same address {address:?}");

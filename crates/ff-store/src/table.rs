@@ -1,17 +1,14 @@
-//! Columns, cells, and CSV.
+//! Columns and cells of tables for other programs.
 
 use std::borrow::Cow;
-use std::io::Write;
 
 use base64ct::{Base64Unpadded, Encoding};
 use ff_base::utc::Utc;
 use ff_proto::units::BytesPerSec;
 
-use super::ExportError;
-
 /// The type of a column's values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(super) enum Kind {
     /// Signed 64-bit integers.
     Int,
     /// Times in UTC, in seconds.
@@ -26,21 +23,21 @@ pub(crate) enum Kind {
 
 /// A column's name and type.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Shape {
+pub(super) struct Shape {
     /// Its name.
-    pub(crate) name: &'static str,
+    pub(super) name: &'static str,
     /// Its type.
-    pub(crate) kind: Kind,
+    pub(super) kind: Kind,
     /// Whether it may be empty.
-    pub(crate) is_nullable: bool,
+    pub(super) is_nullable: bool,
 }
 
 /// A column of a table whose rows come from `R`.
-pub(crate) struct Column<R> {
+pub(super) struct Column<R> {
     /// Its name and type.
-    pub(crate) shape: Shape,
+    pub(super) shape: Shape,
     /// The value of a row in this column.
-    pub(crate) of: for<'a> fn(&'a R) -> Cell<'a>,
+    pub(super) of: for<'a> fn(&'a R) -> Cell<'a>,
 }
 
 impl<R> Clone for Column<R> {
@@ -57,11 +54,11 @@ macro_rules! of {
         |$row| ($value).into()
     };
 }
-pub(crate) use of;
+pub(super) use of;
 
 impl<R> Column<R> {
     /// A column without empty values.
-    pub(crate) const fn new(
+    pub(super) const fn new(
         name: &'static str,
         kind: Kind,
         of: for<'a> fn(&'a R) -> Cell<'a>,
@@ -70,7 +67,7 @@ impl<R> Column<R> {
     }
 
     /// A column that may have empty values.
-    pub(crate) const fn maybe(
+    pub(super) const fn maybe(
         name: &'static str,
         kind: Kind,
         of: for<'a> fn(&'a R) -> Cell<'a>,
@@ -81,7 +78,7 @@ impl<R> Column<R> {
 
 /// A value of a row.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Cell<'a> {
+pub(super) enum Cell<'a> {
     /// An empty cell.
     Null,
     /// An integer.
@@ -98,17 +95,17 @@ pub(crate) enum Cell<'a> {
 
 impl Cell<'_> {
     /// A time, at most in the year 9999.
-    pub(crate) fn time(unix_secs: u64) -> Self {
+    pub(super) fn time(unix_secs: u64) -> Self {
         Self::Time(unix_secs.min(Utc::LAST_UNIX_SECS).cast_signed())
     }
 
     /// A fingerprint in the form of the network's documents.
-    pub(crate) fn hex(fingerprint: &[u8; 20]) -> Self {
+    pub(super) fn hex(fingerprint: &[u8; 20]) -> Self {
         ::hex::encode_upper(fingerprint).into()
     }
 
     /// An Ed25519 identity in the form of the network's documents.
-    pub(crate) fn base64(identity: &[u8; 32]) -> Self {
+    pub(super) fn base64(identity: &[u8; 32]) -> Self {
         Base64Unpadded::encode_string(identity).into()
     }
 }
@@ -166,56 +163,4 @@ impl<'a, T: Into<Cell<'a>>> From<Option<T>> for Cell<'a> {
     fn from(value: Option<T>) -> Self {
         value.map_or(Self::Null, Into::into)
     }
-}
-
-/// The output of rows.
-pub(crate) trait Sink {
-    /// Writes a row.
-    fn row(&mut self, cells: &[Cell<'_>]) -> Result<(), ExportError>;
-
-    /// Writes the remaining rows.
-    fn finish(self: Box<Self>) -> Result<(), ExportError>;
-}
-
-/// Writes rows as CSV.
-pub(crate) struct CsvSink<W: Write> {
-    /// The writer.
-    csv: csv::Writer<W>,
-}
-
-impl<W: Write> CsvSink<W> {
-    /// A table with these columns.
-    pub(crate) fn new(shape: &[Shape], out: W) -> Result<Self, ExportError> {
-        let mut csv = csv::Writer::from_writer(out);
-        csv.write_record(shape.iter().map(|column| column.name))?;
-        Ok(Self { csv })
-    }
-}
-
-impl<W: Write> Sink for CsvSink<W> {
-    fn row(&mut self, cells: &[Cell<'_>]) -> Result<(), ExportError> {
-        for cell in cells {
-            let text: Cow<'_, str> = match cell {
-                Cell::Null => "".into(),
-                Cell::Int(number) => number.to_string().into(),
-                Cell::Time(secs) => rfc3339(*secs).into(),
-                Cell::Real(number) => number.to_string().into(),
-                Cell::Text(text) => text.as_ref().into(),
-                Cell::Bool(is_true) => (if *is_true { "true" } else { "false" }).into(),
-            };
-            self.csv.write_field(text.as_bytes())?;
-        }
-        self.csv.write_record(None::<&[u8]>)?;
-        Ok(())
-    }
-
-    fn finish(mut self: Box<Self>) -> Result<(), ExportError> {
-        Ok(self.csv.flush()?)
-    }
-}
-
-/// A time in RFC 3339, `2026-11-20T09:30:00Z`.
-fn rfc3339(unix_secs: i64) -> String {
-    let utc = Utc::from_unix_secs(unix_secs.unsigned_abs());
-    utc.map_or_else(|_| String::new(), |utc| format!("{utc}Z"))
 }

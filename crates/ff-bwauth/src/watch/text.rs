@@ -1,4 +1,4 @@
-//! Formats numbers, times and foreign texts for the pages.
+//! Formats numbers, times and foreign texts for pages and printed summaries.
 
 use ff_base::utc::Utc;
 use ff_coordinator::report::escape::Escaped;
@@ -14,12 +14,12 @@ const SPANS: [(u64, &str); 3] = [(24 * 3600, "d"), (3600, "h"), (60, "min")];
 const IN_QUERY: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 /// A foreign text, without markup and without characters that reorder the text around it.
-pub(in crate::watch) fn shown(text: &str) -> Markup {
+pub(super) fn shown(text: &str) -> Markup {
     PreEscaped(Escaped(text).to_string())
 }
 
 /// The same for attributes, which maud escapes.
-pub(in crate::watch) fn plain(text: &str) -> String {
+pub(super) fn plain(text: &str) -> String {
     text.chars()
         .map(|c| {
             if c.is_control() || ff_coordinator::report::escape::reorders(c) {
@@ -32,34 +32,34 @@ pub(in crate::watch) fn plain(text: &str) -> String {
 }
 
 /// A foreign text as a value in the query of an address.
-pub(in crate::watch) fn in_address(text: &str) -> String {
+pub(super) fn in_address(text: &str) -> String {
     utf8_percent_encode(text, IN_QUERY).to_string()
 }
 
-pub(in crate::watch) fn rate(bytes_per_sec: u64) -> String {
+pub(super) fn rate(bytes_per_sec: u64) -> String {
     BytesPerSec::new(bytes_per_sec).to_string()
 }
 
 /// A time, readable by people and by programs.
-pub(in crate::watch) fn time(unix_secs: u64) -> Markup {
+pub(super) fn time(unix_secs: u64) -> Markup {
     let Ok(utc) = Utc::from_unix_secs(unix_secs) else { return html! { "-" } };
     let text = utc.to_string();
     html! { time datetime={ (text) "Z" } { (text.replace('T', " ")) " UTC" } }
 }
 
 /// A time as plain text.
-pub(in crate::watch) fn utc(unix_secs: u64) -> String {
+pub(super) fn utc(unix_secs: u64) -> String {
     Utc::from_unix_secs(unix_secs).map_or_else(|_| "-".to_owned(), |utc| format!("{utc} UTC"))
 }
 
 /// The time of day, in hours and minutes.
-pub(in crate::watch) fn clock(unix_secs: u64) -> String {
+pub(super) fn clock(unix_secs: u64) -> String {
     let utc = Utc::from_unix_secs(unix_secs).map(|utc| utc.to_string());
     utc.ok().and_then(|text| text.get(11..16).map(str::to_owned)).unwrap_or_default()
 }
 
 /// A duration, in its two largest units.
-pub(in crate::watch) fn span(secs: u64) -> String {
+pub(super) fn span(secs: u64) -> String {
     let mut left = secs;
     let mut words = Vec::new();
     for (unit_secs, unit) in SPANS {
@@ -76,7 +76,7 @@ pub(in crate::watch) fn span(secs: u64) -> String {
 }
 
 /// The time from `unix_secs` to `now` in words.
-pub(in crate::watch) fn ago(now: u64, unix_secs: u64) -> String {
+pub(super) fn ago(now: u64, unix_secs: u64) -> String {
     match now.checked_sub(unix_secs) {
         Some(secs) => format!("{} ago", span(secs)),
         None => format!("in {}", span(unix_secs - now)),
@@ -84,7 +84,7 @@ pub(in crate::watch) fn ago(now: u64, unix_secs: u64) -> String {
 }
 
 /// A number with its digits in groups of three.
-pub(in crate::watch) fn grouped(number: u64) -> String {
+pub(super) fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::new();
     for (index, digit) in digits.chars().enumerate() {
@@ -97,13 +97,13 @@ pub(in crate::watch) fn grouped(number: u64) -> String {
 }
 
 /// A number of relays.
-pub(in crate::watch) fn relays(count: u64) -> String {
+pub(super) fn relays(count: u64) -> String {
     if count == 1 { "1 relay".to_owned() } else { format!("{} relays", grouped(count)) }
 }
 
 /// A part of a whole in percent.
 #[expect(clippy::cast_precision_loss, reason = "counts lie far below 2^53")]
-pub(in crate::watch) fn percent(part: u64, whole: u64) -> String {
+pub(super) fn percent(part: u64, whole: u64) -> String {
     if whole == 0 { "-".to_owned() } else { format!("{:.1} %", part as f64 * 100.0 / whole as f64) }
 }
 

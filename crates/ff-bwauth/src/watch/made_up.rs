@@ -1,12 +1,10 @@
-//! An invented coordinator: its store, its status, and its page.
+//! An invented coordinator for tests: its store, its status and its bandwidth files.
 
 use std::collections::{BTreeMap, HashMap};
-use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::path::Path;
 
 use ff_base::identity::Fingerprint;
+use ff_base::utc::now_unix_secs as now;
 use ff_plan::outcome::{
     CellCounts, CpuSeconds, Failure, Method, Outcome, RoundTrip, SocketCounts, TargetInfo,
 };
@@ -18,98 +16,18 @@ use ff_proto::failure::FailureKind;
 use ff_proto::ids::CryptoKind;
 use ff_proto::units::{BytesPerSec, Ratio};
 use ff_store::{Begin, Coverage, Kind, Period, Store, ToPlan};
-use tempfile::TempDir;
-use tokio::net::TcpListener;
-use tokio::sync::watch;
 
-use super::super::{PageOptions, Site, now, run};
-use crate::watch::page::connection::Deadlines;
-use crate::watch::problems::{self, Found};
-use crate::watch::status::{
+use super::problems::{self, Found};
+use super::status::{
     MemberStatus, NetworkStatus, PeriodStatus, Problem, PublishedStatus, RunningStatus,
     SecondShown, Status, TooFast,
 };
 
 /// A text that is harmful as markup.
-pub(in crate::watch) const HOSTILE: &str =
+pub(super) const HOSTILE: &str =
     "<script>document.title='owned'</script>\"'><img src=x onerror=alert(1)>\u{202e}";
 /// The length of a slot in seconds.
 const SLOT_SECS: u32 = 45;
-
-/// A page being served.
-pub(super) struct Served {
-    /// The directory of its files.
-    pub(super) dir: TempDir,
-    /// Its address.
-    pub(super) addr: SocketAddr,
-    /// The status of its coordinator.
-    pub(super) status: watch::Sender<Option<Arc<Status>>>,
-}
-
-impl Served {
-    /// Serves a page with a store of this many relays.
-    pub(super) async fn new(relays: u32) -> Self {
-        Self::with(relays, Deadlines::default()).await
-    }
-
-    /// The same with these deadlines.
-    pub(super) async fn with(relays: u32, deadlines: Deadlines) -> Self {
-        let dir = tempfile::tempdir().expect("a directory");
-        let path = dir.path().join("store.sqlite");
-        if relays > 0 {
-            fill(&path, relays);
-            publish(dir.path(), relays);
-        }
-        Self::over(dir, &path, status(relays), publication(relays), deadlines).await
-    }
-
-    /// The same with this store.
-    pub(super) async fn over(
-        dir: TempDir,
-        store: &Path,
-        shown: Status,
-        network: Publication,
-        deadlines: Deadlines,
-    ) -> Self {
-        let (status, live) = watch::channel(Some(Arc::new(shown)));
-        let (_, network) = watch::channel(Some(Arc::new(network)));
-        let options = PageOptions {
-            publish_dir: Some(PathBuf::from(dir.path())),
-            network: Some(network),
-            figures_per_relay: true,
-            ..PageOptions::default()
-        };
-        let site = Arc::new(Site::new(live, store.to_owned(), options));
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-        let addr = listener.local_addr().expect("an address");
-        tokio::spawn(run(listener, site, deadlines));
-        Self { dir, addr, status }
-    }
-}
-
-impl Served {
-    /// Sends the same status with a new time.
-    pub(super) fn renew(&self) {
-        self.status.send_modify(|status| {
-            if let Some(status) = status {
-                Arc::make_mut(status).now_unix_secs = now();
-            }
-        });
-    }
-}
-
-/// Abandoned answers may still be computed, and SQLite creates files for that.
-impl Drop for Served {
-    fn drop(&mut self) {
-        let late = Instant::now() + Duration::from_secs(10);
-        let path = self.dir.path();
-        while path.exists() && Instant::now() < late {
-            if std::fs::remove_dir_all(path).is_err() {
-                std::thread::sleep(Duration::from_millis(50));
-            }
-        }
-    }
-}
 
 /// The fingerprint of a relay.
 pub(super) fn fingerprint(relay: u32) -> Fingerprint {
@@ -207,7 +125,7 @@ pub(super) fn period() -> Period {
 
 /// Stores a period whose relays are planned over the whole day; those before now have been
 /// measured, and all were measured the day before.
-pub(in crate::watch) fn fill(path: &Path, relays: u32) {
+pub(super) fn fill(path: &Path, relays: u32) {
     let mut store = Store::open(path, [7; 32]).expect("a store");
     let period = period();
     let now_slot =
@@ -335,7 +253,7 @@ pub(super) fn publication(relays: u32) -> Publication {
 }
 
 /// The status of the coordinator.
-pub(in crate::watch) fn status(relays: u32) -> Status {
+pub(super) fn status(relays: u32) -> Status {
     let (now, period) = (now(), period());
     let now_slot =
         u32::try_from((now - period.start_unix_secs) / u64::from(SLOT_SECS)).expect("a slot");
