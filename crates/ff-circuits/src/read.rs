@@ -3,12 +3,13 @@
 //! ```text
 //!   DIR/circuits-*.jsonl           ─▶ lines     ─┐
 //!   DIR/*.onionperf.analysis.json  ─▶ onionperf ─┼▶ Circuits: hosts, relays, one Seen a circuit
-//!   DIR/*.tpf                      ─▶ torperf   ─┴▶ downloads::Downloads: hosts, one line a download
+//!   DIR/*.tpf                      ─▶ torperf   ─┴▶ downloads::DownloadRecords: hosts, one line a download
 //! ```
 //!
 //! Files may be compressed with xz. Our lines belong to the host of their directory; an OnionPerf
 //! file names its host.
 
+mod download_files;
 pub mod downloads;
 pub mod lines;
 pub mod onionperf;
