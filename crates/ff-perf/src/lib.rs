@@ -18,6 +18,7 @@ pub mod path;
 pub mod pattern;
 pub mod plan;
 pub mod probe;
+mod request;
 pub mod run;
 pub mod schedule;
 pub mod series;
