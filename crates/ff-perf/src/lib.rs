@@ -8,6 +8,7 @@ pub mod arms;
 pub mod budget;
 pub mod cli;
 pub mod client;
+pub mod clocks;
 pub mod course;
 pub mod download;
 pub mod figures;

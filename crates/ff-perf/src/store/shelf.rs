@@ -5,16 +5,17 @@
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::Instant;
 
 use ff_circuits::record::CircuitRecord;
 
 use super::lines::Numbers;
-use super::rotation::{LinePlace, Name, Now, OldFile, Rotation, Rule};
+use super::rotation::{LinePlace, Name, OldFile, Rotation, Rule};
 use super::{
     CircuitRunOptions, Store, StoreError, check_options, io_error, line, lock, run_unix_secs,
     write_options,
 };
+use crate::clocks::{Now, now};
 use crate::schedule::WINDOW;
 
 mod days;
@@ -236,12 +237,6 @@ fn passed_by(numbers: Numbers) -> Option<String> {
 /// Length of a file, in bytes.
 fn length(path: &Path) -> Result<u64, StoreError> {
     fs::metadata(path).map(|file| file.len()).map_err(io_error(path))
-}
-
-/// Readings of both clocks; the monotonic one counts from `began`.
-pub(crate) fn now(began: Instant) -> Now {
-    let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    Now { unix_secs: unix.as_secs(), elapsed: began.elapsed() }
 }
 
 /// Files of lines in a folder, oldest first.

@@ -20,7 +20,8 @@ use ff_circuits::record::CircuitRecord;
 use serde::{Deserialize, Serialize};
 
 use super::Shelf;
-use crate::store::rotation::{MOST_NUMBER, Name, Now};
+use crate::clocks::Now;
+use crate::store::rotation::{MOST_NUMBER, Name};
 use crate::store::state::StateFile;
 use crate::store::{StoreError, io_error, lines, replace};
 
