@@ -24,6 +24,7 @@ pub mod run;
 pub mod schedule;
 pub mod series;
 pub mod signals;
+pub mod sizes;
 pub mod source;
 pub mod store;
 pub mod target;
