@@ -48,7 +48,7 @@ pub(super) fn run(args: &SourceArgs) -> Result<ExitCode> {
         let listener = listen(args.listen, args.interface.as_deref())?;
         let at = listener.local_addr().context("Failed to get the port")?;
         let onion = Onion::start(args, &mut signals).await?;
-        super::show(&urls(at, onion.address(), &token, args.json))?;
+        super::output::show(&urls(at, onion.address(), &token, args.json))?;
         let source = Source::new(token, limits);
         tokio::select! {
             never = http::serve_to_all(listener, source.router(), STALL) => match never {},

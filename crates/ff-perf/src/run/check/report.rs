@@ -11,7 +11,7 @@ use serde::Serialize;
 use super::STARVES;
 use super::inputs::Told;
 use crate::cli::check::CheckArgs;
-use crate::run::print as print_results;
+use crate::run::output::print as print_results;
 
 /// Shares of starved clients for which the report gives chances of detection.
 const SHARES: [f64; 3] = [0.05, 0.1, 0.3];
