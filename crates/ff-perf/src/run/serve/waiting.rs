@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 
 use ff_circuits::record::{CircuitRecord, Stage};
 
-use super::say;
 use crate::clocks::Now;
+use crate::run::client::say;
 use crate::store::StoreError;
 use crate::store::shelf::Shelf;
 
