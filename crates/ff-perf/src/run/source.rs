@@ -52,7 +52,7 @@ pub(super) fn run(args: &SourceArgs) -> Result<ExitCode> {
         let source = Source::new(token, limits);
         tokio::select! {
             never = http::serve_to_all(listener, source.router(), STALL) => match never {},
-            ended = onion.serve(source.router()) => ended.map(|()| source.given()),
+            ended = onion.serve(source.router(), STALL) => ended.map(|()| source.given()),
             () = signals.recv() => Ok::<_, anyhow::Error>(source.given()),
         }
     });
