@@ -16,12 +16,15 @@ use ff_circuits::record::CircuitRecord;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+mod error;
 mod lines;
 pub mod rotation;
 pub mod shelf;
 pub mod spent;
 mod state;
 
+pub use error::StoreError;
+use error::io_error;
 use lines::{Numbers, cut_half_line};
 
 /// Name of the file of lines.
@@ -116,43 +119,6 @@ pub struct Pace {
     pub per_sec: f64,
     /// Most new circuits per second at one first relay.
     pub per_guard_per_sec: f64,
-}
-
-/// A folder cannot be used, or a line cannot be written.
-#[derive(Debug, thiserror::Error)]
-pub enum StoreError {
-    /// A file cannot be read or written.
-    #[error("{}: {error}", .path.display())]
-    Io {
-        /// Path of the file.
-        path: PathBuf,
-        /// The system's error.
-        error: io::Error,
-    },
-    /// The folder has circuits of another run.
-    #[error("{} has circuits already: use --resume to continue with the same options, or give another folder", .0.display())]
-    Occupied(PathBuf),
-    /// Another process writes to the folder.
-    #[error("{} is in use: another program writes circuits there", .0.display())]
-    Busy(PathBuf),
-    /// The folder was created with other options.
-    #[error("{}: this run had other options: {difference}; give those, or another folder", .path.display())]
-    Other {
-        /// File with the options.
-        path: PathBuf,
-        /// The options that differ, with both values.
-        difference: String,
-    },
-    /// A line is not a circuit.
-    #[error("{}, line {line}: {reason}", .path.display())]
-    Line {
-        /// Path of the file.
-        path: PathBuf,
-        /// Number of the line, from 1.
-        line: usize,
-        /// Reason.
-        reason: String,
-    },
 }
 
 /// A folder to which lines are written.
@@ -290,11 +256,6 @@ fn line(circuit: &CircuitRecord, run_unix_secs: f64) -> io::Result<Vec<u8>> {
 /// clock.
 fn run_unix_secs() -> f64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64()
-}
-
-/// Error about this file.
-fn io_error(path: &Path) -> impl Fn(io::Error) -> StoreError {
-    |error| StoreError::Io { path: path.to_owned(), error }
 }
 
 fn lock(dir: &Path) -> Result<File, StoreError> {

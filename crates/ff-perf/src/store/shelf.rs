@@ -9,12 +9,10 @@ use std::time::Instant;
 
 use ff_circuits::record::CircuitRecord;
 
+use super::error::{StoreError, io_error};
 use super::lines::Numbers;
 use super::rotation::{LinePlace, Name, OldFile, Rotation, Rule};
-use super::{
-    CircuitRunOptions, Store, StoreError, check_options, io_error, line, lock, run_unix_secs,
-    write_options,
-};
+use super::{CircuitRunOptions, Store, check_options, line, lock, run_unix_secs, write_options};
 use crate::clocks::{Now, now};
 use crate::schedule::WINDOW;
 
