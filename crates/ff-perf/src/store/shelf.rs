@@ -12,7 +12,8 @@ use ff_circuits::record::CircuitRecord;
 use super::error::{StoreError, io_error};
 use super::lines::Numbers;
 use super::rotation::{LinePlace, Name, OldFile, Rotation, Rule};
-use super::{CircuitRunOptions, Store, check_options, line, lock, run_unix_secs, write_options};
+use super::run_options::{CircuitRunOptions, check_options, write_options};
+use super::{Store, line, lock, run_unix_secs};
 use crate::clocks::{Now, now};
 use crate::schedule::WINDOW;
 

@@ -22,9 +22,10 @@ use serde::{Deserialize, Serialize};
 use super::Shelf;
 use crate::clocks::Now;
 use crate::store::error::{StoreError, io_error};
+use crate::store::lines;
+use crate::store::replace::replace;
 use crate::store::rotation::{MOST_NUMBER, Name};
 use crate::store::state::StateFile;
-use crate::store::{lines, replace};
 
 /// Folder of these files, in the folder of lines.
 const FOLDER: &str = "onionperf";
