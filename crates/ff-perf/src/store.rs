@@ -5,7 +5,7 @@
 //! cut off. A file that was moved away or removed is created again.
 
 use std::collections::HashSet;
-use std::fs::{self, File, Metadata, OpenOptions, TryLockError};
+use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -14,6 +14,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use ff_circuits::record::CircuitRecord;
 
 mod error;
+mod folder;
 mod lines;
 mod replace;
 pub mod rotation;
@@ -24,6 +25,8 @@ mod state;
 
 pub use error::StoreError;
 use error::io_error;
+pub(crate) use folder::is_shelf;
+use folder::lock;
 use lines::{Numbers, cut_half_line};
 pub use run_options::{CircuitRunOptions, Pace, Setting};
 use run_options::{check_options, write_options};
@@ -71,7 +74,7 @@ impl Store {
         let path = dir.join(LINES);
         let has_lines = fs::metadata(&path).is_ok_and(|file| file.len() > 0);
         // Only `circuits serve` can continue a folder that it has started.
-        if (has_lines && !goes_on) || shelf::is_one(dir) {
+        if (has_lines && !goes_on) || is_shelf(dir) {
             return Err(StoreError::Occupied(dir.to_owned()));
         }
         let note = if has_lines { check_options(dir, options)? } else { None };
@@ -166,15 +169,6 @@ fn line(circuit: &CircuitRecord, run_unix_secs: f64) -> io::Result<Vec<u8>> {
 /// clock.
 fn run_unix_secs() -> f64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64()
-}
-
-fn lock(dir: &Path) -> Result<File, StoreError> {
-    let folder = File::open(dir).map_err(io_error(dir))?;
-    match folder.try_lock() {
-        Ok(()) => Ok(folder),
-        Err(TryLockError::WouldBlock) => Err(StoreError::Busy(dir.to_owned())),
-        Err(TryLockError::Error(error)) => Err(io_error(dir)(error)),
-    }
 }
 
 #[cfg(test)]

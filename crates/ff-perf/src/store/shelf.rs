@@ -10,10 +10,11 @@ use std::time::Instant;
 use ff_circuits::record::CircuitRecord;
 
 use super::error::{StoreError, io_error};
+use super::folder::{files, lock};
 use super::lines::Numbers;
 use super::rotation::{LinePlace, Name, OldFile, Rotation, Rule};
 use super::run_options::{CircuitRunOptions, check_options, write_options};
-use super::{Store, line, lock, run_unix_secs};
+use super::{Store, line, run_unix_secs};
 use crate::clocks::{Now, now};
 use crate::schedule::WINDOW;
 
@@ -236,22 +237,6 @@ fn passed_by(numbers: Numbers) -> Option<String> {
 /// Length of a file, in bytes.
 fn length(path: &Path) -> Result<u64, StoreError> {
     fs::metadata(path).map(|file| file.len()).map_err(io_error(path))
-}
-
-/// Files of lines in a folder, oldest first.
-fn files(dir: &Path) -> Result<Vec<Name>, StoreError> {
-    let mut all = Vec::new();
-    for entry in fs::read_dir(dir).map_err(io_error(dir))? {
-        let name = entry.map_err(io_error(dir))?.file_name();
-        all.extend(name.to_str().and_then(Name::parse));
-    }
-    all.sort_unstable();
-    Ok(all)
-}
-
-/// Whether a folder has such files.
-pub(crate) fn is_one(dir: &Path) -> bool {
-    files(dir).is_ok_and(|files| !files.is_empty())
 }
 
 #[cfg(test)]

@@ -19,7 +19,7 @@ use crate::run::arms::{self, NotAsked};
 use crate::run::client::{State as StateDir, say};
 use crate::run::measure::{self, Ready};
 use crate::run::paths::weigh;
-use crate::store::shelf;
+use crate::store::is_shelf;
 
 /// Highest rate of new circuits per second on the Internet: six per minute.
 const PUBLIC_RATE: f64 = 0.1;
@@ -157,7 +157,7 @@ fn usable(text: &str, network: &CircuitNetwork) -> Result<Vec<Vec<usize>>> {
 
 /// Whether downloads have lines already; then each further slot gets one too.
 pub(super) fn has_lines(args: &ServeArgs) -> bool {
-    args.terms.is_some() && shelf::is_one(&args.keeping.dir)
+    args.terms.is_some() && is_shelf(&args.keeping.dir)
 }
 
 /// Endless circuits.
