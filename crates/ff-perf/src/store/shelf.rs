@@ -18,9 +18,10 @@ use super::{Store, line, run_unix_secs};
 use crate::clocks::{Now, now};
 use crate::schedule::WINDOW;
 
+mod day_files;
 mod days;
 
-use days::DayFiles;
+use day_files::DayFiles;
 
 /// The highest number is among this many last lines. Circuits end in another order than they begin:
 /// at most 10,000 are in flight, and as many as the scheduler's window have been passed over.
