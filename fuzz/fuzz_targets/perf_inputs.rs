@@ -12,8 +12,7 @@ use ff_archives::network::Network;
 use ff_archives::read::consensus::Consensus;
 use ff_archives::read::{relayinfo, shadow};
 use ff_circuits::bound::Capacities as Bounds;
-use ff_circuits::buckets::Buckets;
-use ff_circuits::buckets::truth::{self, Compared};
+use ff_circuits::buckets::{Buckets, truth};
 use ff_circuits::capacities::Capacities;
 use ff_circuits::check::history;
 use ff_circuits::paths::{MOST_RELAYS, file};
@@ -105,8 +104,8 @@ fn truths(text: &str) {
     assert!(truth.iter().all(|id| is_id(id)));
     // Every second relay was on a circuit.
     let looked_at: BTreeSet<String> = truth.iter().step_by(2).cloned().collect();
-    let compared =
-        Compared::of(&Buckets { looked_at: looked_at.clone(), ..Buckets::default() }, &truth);
+    let buckets = Buckets { looked_at: looked_at.clone(), ..Buckets::default() };
+    let compared = buckets.compared(&truth);
     assert_eq!(compared.misses.len(), looked_at.len());
     assert_eq!(compared.misses.len() + compared.not_looked_at.len(), truth.len());
     assert_eq!((compared.hits.len(), compared.innocent), (0, 0));

@@ -14,8 +14,10 @@
 //! [`AnalysisOptions::hops`] relays are analysed, because the build time grows with the number of
 //! hops; the others are counted.
 
+mod analysed;
 pub mod congested;
 pub mod figures;
+mod options;
 pub mod paper;
 pub mod performance;
 mod rules;
@@ -28,30 +30,17 @@ use std::collections::BTreeMap;
 use ff_archives::network::Network;
 use serde::Serialize;
 
+use self::analysed::{Hosts, host_name, values};
 use self::congested::Congested;
 use self::selected::{Found, Kruskal, Selection};
 use crate::buckets::Buckets;
 use crate::fit::{Fits, GevFit};
 use crate::rank::{Spearman, spearman};
 use crate::read::{Circuits, Damaged, Seen};
-use crate::replay::{Measure, Timeout};
+use crate::replay::Measure;
 
-/// The options of an analysis.
-#[derive(Clone, Debug, PartialEq)]
-pub struct AnalysisOptions {
-    /// The number of relays of the analysed circuits.
-    pub hops: u8,
-    /// The length of the window of selections, in circuits.
-    pub window: usize,
-    /// The shares of circuits that selections accept, from 0 to 1.
-    pub shares: Vec<f64>,
-    /// The source of timeouts.
-    pub timeout: Timeout,
-    /// Random seed.
-    pub seed: u64,
-    /// The refill interval of token buckets that is searched for, in ms.
-    pub refill_ms: u64,
-}
+pub(crate) use self::analysed::hosts;
+pub use self::options::AnalysisOptions;
 
 /// The result of an analysis.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -140,9 +129,6 @@ pub struct MeasuringHost {
     pub rtt_gev: Option<GevFit>,
 }
 
-/// The analysed circuits, by host.
-pub(crate) type Hosts<'a> = Vec<(usize, Vec<&'a Seen>)>;
-
 impl Report {
     /// Analyses circuits; with a network, also attackers with families, /16s and countries.
     #[must_use]
@@ -173,24 +159,6 @@ impl Report {
             seed: options.seed,
         }
     }
-}
-
-/// The analysed circuits of each host, in the order in which they were read.
-pub(crate) fn hosts(circuits: &Circuits, hops: u8) -> Hosts<'_> {
-    let mut hosts: Hosts<'_> = (0..circuits.hosts.len()).map(|host| (host, Vec::new())).collect();
-    let counts = |seen: &&Seen| seen.build_ms.is_some() && seen.hops == Some(hops);
-    for seen in circuits.all.iter().filter(counts) {
-        if let Some((_, all)) = hosts.get_mut(seen.host as usize) {
-            all.push(seen);
-        }
-    }
-    hosts.retain(|(_, all)| !all.is_empty());
-    hosts
-}
-
-/// The name of a host.
-fn host_name(circuits: &Circuits, host: usize) -> String {
-    circuits.hosts.get(host).cloned().unwrap_or_default()
 }
 
 /// Whether a circuit was given up and was certainly intended to have this number of hops.
@@ -277,11 +245,6 @@ fn with_timeouts(circuits: &Circuits, whole: &[&Seen], hops: u8) -> BTreeMap<&'s
     all
 }
 
-/// The values of circuits that have one.
-pub(crate) fn values(all: &[&Seen], of: impl Fn(&Seen) -> Option<f64>) -> Vec<f64> {
-    all.iter().filter_map(|seen| of(seen)).collect()
-}
-
 /// Spearman's rho of each measure and time to first byte.
 fn correlations(whole: &[&Seen]) -> BTreeMap<&'static str, Spearman> {
     let of = |measure: Measure| {
@@ -295,6 +258,7 @@ fn correlations(whole: &[&Seen]) -> BTreeMap<&'static str, Spearman> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::replay::Timeout;
 
     /// The report about circuits of one host.
     fn report(all: Vec<Seen>) -> Report {

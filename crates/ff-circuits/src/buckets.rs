@@ -154,8 +154,32 @@ impl Buckets {
     /// Adds the comparison with the relays that are known to hold cells back.
     #[must_use]
     pub fn beside(mut self, truth: &BTreeSet<String>) -> Self {
-        self.truth = Some(Compared::of(&self, truth));
+        self.truth = Some(self.compared(truth));
         self
+    }
+
+    /// Compares the relays found with those that are known to hold cells back, among analysed
+    /// relays.
+    #[must_use]
+    pub fn compared(&self, truth: &BTreeSet<String>) -> Compared {
+        let mut compared = Compared::default();
+        for one in &self.found {
+            let is_close = one.or.iter().any(|other| truth.contains(other));
+            let list = match (truth.contains(&one.id), is_close) {
+                (true, _) => &mut compared.hits,
+                (false, true) => &mut compared.not_told_apart,
+                (false, false) => &mut compared.false_alarms,
+            };
+            list.push(one.id.clone());
+        }
+        for id in truth.iter().filter(|id| !compared.hits.contains(*id)) {
+            let was_looked_at = self.looked_at.contains(id);
+            let list =
+                if was_looked_at { &mut compared.misses } else { &mut compared.not_looked_at };
+            list.push(id.clone());
+        }
+        compared.innocent = self.looked_at.difference(truth).count() as u64;
+        compared
     }
 }
 
@@ -163,4 +187,41 @@ impl Buckets {
 fn delay_ms(seen: &Seen) -> f64 {
     let rtts = || seen.trips.iter().map(|trip| trip.rtt_ms);
     rtts().sum::<f64>() / seen.trips.len().max(1) as f64 - rtts().fold(f64::INFINITY, f64::min)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The fingerprint that repeats this digit.
+    fn id(digit: char) -> String {
+        digit.to_string().repeat(40)
+    }
+
+    #[test]
+    fn each_relay_counts_once() {
+        let held = |digit, or: &[char]| Held {
+            id: id(digit),
+            circuits: 9,
+            held: 9,
+            expected: 0.5,
+            p: 0.0,
+            share: 1.0,
+            delay_ms: 50.0,
+            or: or.iter().copied().map(id).collect(),
+        };
+        let buckets = Buckets {
+            found: vec![held('A', &['E']), held('B', &[]), held('C', &['D'])],
+            looked_at: "ABCDEF".chars().map(id).collect(),
+            ..Buckets::default()
+        };
+        let truth = "ADF0".chars().map(id).collect();
+        let compared = buckets.compared(&truth);
+        assert_eq!((compared.hits, compared.misses), (vec![id('A')], vec![id('D'), id('F')]));
+        assert_eq!(
+            (compared.false_alarms, compared.not_told_apart),
+            (vec![id('B')], vec![id('C')])
+        );
+        assert_eq!((compared.not_looked_at, compared.innocent), (vec![id('0')], 3));
+    }
 }

@@ -5,10 +5,12 @@
 //! Times are only of whole downloads.
 
 pub mod figures;
+mod line;
 pub mod metrics;
 pub mod outliers;
 pub mod parts;
 pub mod relays;
+mod set;
 pub mod text;
 pub mod viz;
 pub mod viz_stats;
@@ -20,40 +22,24 @@ use serde::Serialize;
 
 use self::parts::{PartMeans, Parts};
 use self::relays::{PositionReport, positions};
+use self::set::{groups, values};
 use crate::interval::{Interval, difference, median};
 use crate::onionperf::ErrorWords;
 use crate::rank::{MannWhitney, mann_whitney, more_to_decide};
 use crate::read::Damaged;
-use crate::read::downloads::{DownloadRecord, DownloadRecords};
-use crate::record::{CircuitRecord, Download};
+use crate::read::downloads::DownloadRecords;
+use crate::record::CircuitRecord;
+
+pub use self::line::{
+    DownloadTarget, first_byte_secs, last_byte_secs, last_mbit_per_sec, mbit_per_sec, size_bytes,
+    whole,
+};
+pub use self::set::DownloadSet;
 
 /// The least number of values for the Mann-Whitney test.
 const LEAST: usize = 8;
 /// The probability below which a test has decided.
 const DECIDED: f64 = 0.05;
-/// 1 MiB, a size of OnionPerf.
-pub(crate) const MIB: u64 = 1 << 20;
-/// 5 MiB, a size of OnionPerf.
-pub(crate) const FIVE_MIB: u64 = 5 << 20;
-
-/// Downloads that are analysed together.
-#[derive(Clone, Debug, PartialEq)]
-pub struct DownloadSet {
-    /// Their label.
-    pub label: String,
-    /// The downloads.
-    pub downloads: DownloadRecords,
-}
-
-/// The target of downloads.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum DownloadTarget {
-    /// A server on the Internet, through an exit.
-    Exit,
-    /// An onion service.
-    Onion,
-}
 
 /// The results of sets of downloads.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -169,75 +155,6 @@ const MEASURES: [Measure; 3] = [
     ("mbit_per_sec", mbit_per_sec),
 ];
 
-impl DownloadTarget {
-    /// The name in Tor Metrics and OnionPerf.
-    #[must_use]
-    pub const fn server(self) -> &'static str {
-        match self {
-            Self::Exit => "public",
-            Self::Onion => "onion",
-        }
-    }
-
-    /// The target of a line.
-    #[must_use]
-    pub fn of(circuit: &CircuitRecord) -> Self {
-        let is_onion = circuit.download.as_ref().is_some_and(Download::is_from_onion);
-        if is_onion { Self::Onion } else { Self::Exit }
-    }
-}
-
-/// The download of a line, if it is whole.
-#[must_use]
-pub fn whole(circuit: &CircuitRecord) -> Option<&Download> {
-    circuit.download.as_ref().filter(|download| download.us.is_some())
-}
-
-/// Time to first byte of a whole download.
-#[must_use]
-pub fn first_byte_secs(circuit: &CircuitRecord) -> Option<f64> {
-    whole(circuit)?.first_byte_us.map(secs)
-}
-
-/// Time to last byte of a whole download.
-#[must_use]
-pub fn last_byte_secs(circuit: &CircuitRecord) -> Option<f64> {
-    whole(circuit)?.us.map(secs)
-}
-
-/// Throughput of a whole download from the first byte to the last.
-#[must_use]
-pub fn mbit_per_sec(circuit: &CircuitRecord) -> Option<f64> {
-    whole(circuit)?.bytes_per_sec().map(|rate| rate * 8.0 / 1e6)
-}
-
-/// Throughput of a whole download over the last MiB of 5 MiB, or the second half of 1 MiB.
-#[must_use]
-pub fn last_mbit_per_sec(circuit: &CircuitRecord) -> Option<f64> {
-    let download = whole(circuit)?;
-    // The Mbit between two tenths, with OnionPerf's numbers, so that the quotients have the same
-    // digits.
-    let (from, mbit) = match download.asked_bytes? {
-        FIVE_MIB => (8, 8.388_608),
-        MIB => (5, 4.194_304),
-        _ => return None,
-    };
-    let at = |tenth: usize| download.tenths_us.get(tenth).copied().map(secs);
-    Some(mbit / (at(10)? - at(from)?)).filter(|rate| rate.is_finite() && *rate > 0.0)
-}
-
-/// The requested size; if that is unknown, the number of bytes that arrived.
-#[must_use]
-pub fn size_bytes(circuit: &CircuitRecord) -> u64 {
-    let download = circuit.download.as_ref();
-    download.map_or(0, |download| download.asked_bytes.unwrap_or(download.bytes))
-}
-
-/// Converts microseconds to seconds.
-pub(crate) fn secs(us: u64) -> f64 {
-    us as f64 / 1e6
-}
-
 impl Spread {
     /// The spread of these values; none without values.
     #[must_use]
@@ -251,27 +168,6 @@ impl Spread {
             q3: at(75.0)?,
             p90: at(90.0)?,
         })
-    }
-}
-
-impl DownloadSet {
-    /// The downloads of each arm as a set, named `LABEL.ARM`; those without an arm are the set
-    /// `LABEL`. Counts of left-out records are in the first of them.
-    #[must_use]
-    pub fn by_arm(label: &str, mut downloads: DownloadRecords) -> Vec<Self> {
-        let mut arms = BTreeMap::<Option<String>, Vec<DownloadRecord>>::new();
-        for one in std::mem::take(&mut downloads.all) {
-            arms.entry(one.circuit.arm.clone()).or_default().push(one);
-        }
-        let mut sets = Vec::new();
-        for (arm, all) in arms {
-            let label = arm.map_or_else(|| label.to_owned(), |arm| format!("{label}.{arm}"));
-            let rest =
-                DownloadRecords { hosts: downloads.hosts.clone(), ..DownloadRecords::default() };
-            let read = std::mem::replace(&mut downloads, rest);
-            sets.push(Self { label, downloads: DownloadRecords { all, ..read } });
-        }
-        sets
     }
 }
 
@@ -309,22 +205,6 @@ impl SetReport {
                 .collect(),
         }
     }
-}
-
-/// Lines by their targets and sizes.
-pub(crate) fn groups(
-    all: &[DownloadRecord],
-) -> BTreeMap<(DownloadTarget, u64), Vec<&CircuitRecord>> {
-    let mut groups = BTreeMap::<_, Vec<&CircuitRecord>>::new();
-    for DownloadRecord { circuit, .. } in all {
-        groups.entry((DownloadTarget::of(circuit), size_bytes(circuit))).or_default().push(circuit);
-    }
-    groups
-}
-
-/// The values of lines that have one.
-pub(crate) fn values(lines: &[&CircuitRecord], of: fn(&CircuitRecord) -> Option<f64>) -> Vec<f64> {
-    lines.iter().filter_map(|line| of(line)).collect()
 }
 
 impl GroupReport {

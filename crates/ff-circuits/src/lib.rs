@@ -14,6 +14,7 @@ pub mod fit;
 pub mod guards;
 pub mod interval;
 pub mod lab;
+pub mod micros;
 pub mod network;
 pub mod onionperf;
 pub mod pairs;

@@ -4,8 +4,6 @@
 //! directory. Nothing is fetched here, and no signature is checked: a user who can write to a tor's
 //! directory decides about its network.
 
-pub mod micros;
-
 use std::collections::HashMap;
 use std::fs;
 use std::net::SocketAddr;
@@ -17,7 +15,7 @@ use ff_dir::consensus::{Consensus, Flags};
 use ff_dir::microdescriptors::Microdescriptors;
 use ff_proto::addresses::is_private;
 
-use self::micros::{MICRODESCRIPTORS, MOST_BYTES, Unreadable, is_absent, microdescriptors};
+use crate::micros::{MICRODESCRIPTORS, MOST_BYTES, Unreadable, is_absent, microdescriptors};
 use crate::paths::pool::{Pool, lines_of_relays};
 
 /// The consensus in a tor's directory.

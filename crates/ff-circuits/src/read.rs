@@ -3,23 +3,25 @@
 //! ```text
 //!   DIR/circuits-*.jsonl           ─▶ lines     ─┐
 //!   DIR/*.onionperf.analysis.json  ─▶ onionperf ─┼▶ Circuits: hosts, relays, one Seen a circuit
-//!   DIR/*.tpf                      ─▶ torperf   ─┴▶ downloads::Downloads: hosts, one line a download
+//!   DIR/*.tpf                      ─▶ torperf   ─┴▶ downloads::DownloadRecords: hosts, one line a download
 //! ```
 //!
 //! Files may be compressed with xz. Our lines belong to the host of their directory; an OnionPerf
 //! file names its host.
 
+mod circuit_files;
+mod download_files;
 pub mod downloads;
 pub mod lines;
 pub mod onionperf;
 pub mod torperf;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use ff_archives::network::{Network, Relay};
-use ff_report::input::{InputError, Inputs};
+use ff_report::input::InputError;
 use serde::Serialize;
 
 use crate::record::Probe;
@@ -237,48 +239,11 @@ pub enum ReadError {
 }
 
 impl Circuits {
-    /// Reads files, and all such files in directories.
-    ///
-    /// # Errors
-    /// [`ReadError`] names the file and the line.
-    pub fn read(paths: &[PathBuf], inputs: &mut Inputs) -> Result<Self, ReadError> {
-        let mut circuits = Self::default();
-        let mut before = BTreeSet::new();
-        for path in paths {
-            circuits.runs.remove(&None);
-            let files = if path.is_dir() { files(path, false)? } else { vec![path.clone()] };
-            for file in files {
-                // A path that does not exist is an error of the reading below.
-                if !before.insert(file.canonicalize().unwrap_or_else(|_| file.clone())) {
-                    let file = file.display().to_string();
-                    let reason = "its circuits would count twice: give it once".to_owned();
-                    return Err(ReadError::Content { file, reason });
-                }
-                circuits.read_file(&file, inputs)?;
-            }
-        }
-        let began = |one: &Seen, other: &Seen| one.began_secs.total_cmp(&other.began_secs);
-        circuits.all.sort_by(|one, other| one.run.cmp(&other.run).then(began(one, other)));
-        Ok(circuits)
-    }
-
     /// The number of the circuits' relays that a network has.
     #[must_use]
     pub fn known(&self, network: &Network) -> u64 {
         let is_known = |relay: &&Relay| self.places.contains_key(&hex(&relay.fingerprint));
         network.relays.iter().filter(is_known).count() as u64
-    }
-
-    /// Reads a file: our lines if its name ends in `.jsonl`, otherwise OnionPerf's.
-    fn read_file(&mut self, path: &Path, inputs: &mut Inputs) -> Result<(), ReadError> {
-        let bytes = inputs.read(path)?;
-        if name(path).contains(".jsonl") {
-            let dir = path.parent().unwrap_or(path).display().to_string();
-            let host = self.host(&dir);
-            lines::read(&path.display().to_string(), &bytes, host, self)
-        } else {
-            onionperf::read(&path.display().to_string(), &bytes, self)
-        }
     }
 
     /// The index of a host.
@@ -352,68 +317,4 @@ pub(crate) fn hex(fingerprint: &[u8]) -> String {
 /// A file's name.
 pub fn name(path: &Path) -> String {
     path.file_name().unwrap_or_default().to_string_lossy().into_owned()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// A line of a circuit at a relay, which began at these times of both clocks.
-    fn line(relay: &str, run: Option<f64>, began_us: u64, began_unix_secs: f64) -> String {
-        let mut line = serde_json::json!({ "schema": 1, "number": 0, "client": "arti", "ended_us": 9,
-            "began_unix_secs": began_unix_secs, "began_us": began_us, "path": [{ "id": relay }] });
-        if let Some(run) = run {
-            line["run_unix_secs"] = run.into();
-        }
-        format!("{line}\n")
-    }
-
-    /// The relays of circuits in the order in which they are read.
-    fn order(paths: &[PathBuf]) -> String {
-        let circuits = Circuits::read(paths, &mut Inputs::default()).expect("circuits");
-        circuits.all.iter().map(|seen| circuits.relays[seen.path[0] as usize].as_str()).collect()
-    }
-
-    /// A run whose clock is set back while it measures, over two files, and one that continues
-    /// after it. Before both, an older version measured, whose lines have no run.
-    #[test]
-    fn a_clock_that_jumps_changes_no_order() {
-        let (dir, other) =
-            (tempfile::tempdir().expect("a folder"), tempfile::tempdir().expect("a folder"));
-        let files = [(dir.path(), "1"), (dir.path(), "2"), (other.path(), "1")]
-            .map(|(dir, number)| dir.join(format!("circuits-{number}.jsonl")));
-        let (first, second) = (Some(9000.5), Some(5400.5));
-        let old = [line("b", None, 7, 8000.0), line("a", None, 8, 7000.0)].concat();
-        let begun = [line("d", first, 2_000_000, 9002.0), line("c", first, 1_000_000, 9001.0)];
-        let back = [line("f", first, 4_000_000, 5404.0), line("e", first, 1_500_000, 9001.5)];
-        let resumed = [line("h", second, 20, 5400.6), line("g", second, 10, 5400.6)];
-        let foreign = [line("j", first, 2, 1.0), line("i", first, 1, 2.0)].concat();
-        fs_write(&files[0], &[old, begun.concat()].concat());
-        fs_write(&files[1], &[back.concat(), resumed.concat()].concat());
-        fs_write(&files[2], &foreign);
-        let dirs = [dir.path(), other.path()].map(Path::to_owned);
-        assert_eq!(order(&dirs), "abcedfghij", "by folder");
-        assert_eq!(order(&files), "abcedfghij", "by file");
-    }
-
-    #[test]
-    fn marks_and_dos_line_ends_change_nothing_and_other_packings_are_named() {
-        let dir = tempfile::tempdir().expect("a folder");
-        let path = dir.path().join("circuits-1.jsonl");
-        let text = [line("a", None, 7, 1.0), line("b", None, 8, 2.0)].concat();
-        fs_write(&path, &format!("\u{feff}{}", text.replace('\n', "\r\n")));
-        assert_eq!(order(&[dir.path().to_owned()]), "ab");
-        std::fs::write(dir.path().join("circuits-2.jsonl.gz"), b"\x1f\x8b\x08\0").expect("written");
-        let read = Circuits::read(&[dir.path().to_owned()], &mut Inputs::default());
-        let Err(ReadError::Input(InputError::Read { path, source })) = read else {
-            panic!("{read:?}")
-        };
-        assert!(path.ends_with("circuits-2.jsonl.gz"), "{path:?}");
-        assert!(source.to_string().starts_with("it is compressed with gzip"), "{source}");
-    }
-
-    /// Writes a file.
-    fn fs_write(path: &Path, text: &str) {
-        std::fs::write(path, text).expect("written");
-    }
 }

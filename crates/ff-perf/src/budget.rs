@@ -17,7 +17,7 @@ use std::time::Duration;
 use ff_base::utc::{DAY_SECS, Utc};
 use serde::{Deserialize, Serialize};
 
-use crate::store::rotation::Now;
+use crate::clocks::Now;
 
 /// Version of [`Spent`] as written.
 pub const SCHEMA: u32 = 1;

@@ -11,11 +11,14 @@ pub mod paths;
 pub mod plan;
 pub mod serve;
 pub mod source;
+mod status;
 
 use std::path::PathBuf;
 
 use clap::{ArgMatches, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use ff_report::options::CommandOptions;
+
+use self::status::{EXIT_STATUS, STATUS};
 
 /// Measures and analyses Tor as its clients see it: times of circuits and downloads, and what
 /// selections of paths gain in speed and cost in anonymity.
@@ -71,21 +74,6 @@ impl Command {
         }
     }
 }
-
-/// Help on exit statuses.
-const EXIT_STATUS: &str = "Exit status:
-  0  success
-  1  failure, with its cause on standard error
-  2  invalid command line
-  3  check: a relay starves clients
-  75 lab: the emulator was too late, or the machine too busy, so the run is invalid; repeat it
-  128 plus a signal's number, such as 143 for SIGTERM: lab was stopped by it and has removed its network";
-
-/// Help on exit statuses of commands without special ones.
-const STATUS: &str = "Exit status:
-  0  success
-  1  failure, with its cause on standard error
-  2  invalid command line";
 
 /// Commands of `ff-perf`.
 #[derive(Debug, Subcommand)]

@@ -7,7 +7,8 @@ use tokio::io::AsyncReadExt as _;
 
 use crate::client::{Client, Fault, us_since};
 use crate::pattern::{Pattern, Seed};
-use crate::target::{StreamTarget, ask, closed, early, more};
+use crate::request::{ask, closed, early, more};
+use crate::target::StreamTarget;
 
 /// Header in which a source names its seed; then each byte is compared.
 pub const SEED_HEADER: &str = "ff-seed";

@@ -5,12 +5,13 @@
 //! appears with the first failure hides that failure.
 
 mod downloads;
+mod failures;
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use ff_circuits::record::{CircuitRecord, Failure, Stage, Whose};
+use ff_circuits::record::CircuitRecord;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric as _};
@@ -21,6 +22,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 
 use self::downloads::Downloads;
+use self::failures::{NO_CLIENT, REASONS, STAGES, reason, stage};
 
 /// Upper bounds of buckets of build times, in seconds.
 const BUILD_SECS: [f64; 14] =
@@ -28,26 +30,6 @@ const BUILD_SECS: [f64; 14] =
 /// Upper bounds of buckets of round trips and first bytes, in seconds.
 const TRIP_SECS: [f64; 14] =
     [0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0, 2.5, 5.0, 15.0];
-/// Reasons of failures.
-const REASONS: [&str; 11] = [
-    "timeout",
-    "destroyed",
-    "refused",
-    "unreachable",
-    "closed",
-    "accepted",
-    "false-address",
-    "client",
-    "budget",
-    "disk",
-    "other",
-];
-/// Stages at which circuits fail. In the last three no circuit begins, because the client is
-/// missing, or the budget or the disk is full.
-const STAGES: [&str; 8] =
-    ["link", "build", "rtt", "first-byte", "download", NO_CLIENT, "budget", "disk"];
-/// Stage of a missing client.
-const NO_CLIENT: &str = "client";
 
 /// Labels of failures.
 type Labels = [(&'static str, &'static str); 2];
@@ -223,45 +205,6 @@ const fn labels(stage: &'static str, reason: &'static str) -> Labels {
     [("stage", stage), ("reason", reason)]
 }
 
-/// Name of a stage in lines.
-const fn stage(stage: Stage) -> &'static str {
-    match stage {
-        Stage::Link => "link",
-        Stage::Build => "build",
-        Stage::Rtt => "rtt",
-        Stage::FirstByte => "first-byte",
-        Stage::Download => "download",
-        Stage::Client => NO_CLIENT,
-        Stage::Budget => "budget",
-        Stage::Disk => "disk",
-    }
-}
-
-/// Class of a failure; reasons in lines have many texts, and Arti's differ from tor's.
-fn reason(failure: &Failure) -> &'static str {
-    if matches!(failure.stage, Stage::Budget | Stage::Disk) {
-        return stage(failure.stage);
-    }
-    if failure.whose == Whose::Client {
-        return "client";
-    }
-    let text = failure.reason.to_lowercase();
-    let has = |words: &[&str]| words.iter().any(|word| text.contains(word));
-    match () {
-        () if text.starts_with("destroyed") => "destroyed",
-        () if has(&["timeout", "timed out"]) => "timeout",
-        () if has(&["accepted"]) => "accepted",
-        () if has(&["false address"]) => "false-address",
-        () if has(&["refuse", "exitpolicy"]) => "refused",
-        () if has(&["destroy", "circuit closed"]) => "destroyed",
-        () if has(&["unreach", "noroute", "no route", "connectfailed", "failed to connect"]) => {
-            "unreachable"
-        }
-        () if has(&["closed", "reset", "eof"]) => "closed",
-        () => "other",
-    }
-}
-
 /// When a circuit last succeeded. Stored by the monotonic clock and reported by the host's present
 /// clock, so that a jump of the clock makes it neither old nor in the future.
 #[derive(Clone, Debug, Default)]
@@ -419,30 +362,6 @@ mod tests {
         drop(input);
         let output = promtool.wait_with_output().expect("it ends");
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    }
-
-    #[test]
-    fn what_is_said_in_many_words_comes_to_few_reasons() {
-        for (said, expected) in [
-            ("timeout", "timeout"),
-            ("the exit accepted 127.0.0.9", "accepted"),
-            ("the exit refused 127.3.2.1 with a false address, 198.51.100.7", "false-address"),
-            ("the exit resolved 192.0.2.1 to 10.0.0.1, a false address", "false-address"),
-            ("connectrefused", "refused"),
-            ("Channel failed: Connection refused (os error 111)", "refused"),
-            ("destroyed", "destroyed"),
-            ("destroyed (timeout)", "destroyed"),
-            ("channel_closed", "closed"),
-            ("closed after 3 of 9 bytes", "closed"),
-            ("Network is unreachable (os error 101)", "unreachable"),
-            ("whatever comes", "other"),
-        ] {
-            let failure =
-                |whose| Failure { stage: Stage::Build, hop: None, reason: said.to_owned(), whose };
-            assert_eq!(reason(&failure(Whose::Relay)), expected, "{said}");
-            assert_eq!(reason(&failure(Whose::Client)), "client");
-            assert!(REASONS.contains(&expected));
-        }
     }
 
     #[test]

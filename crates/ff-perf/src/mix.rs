@@ -11,7 +11,7 @@ use rand::SeedableRng as _;
 use rand::seq::SliceRandom as _;
 use rand_chacha::ChaCha12Rng;
 
-use crate::cli::measure::bytes;
+use crate::sizes::{bytes, size_text};
 
 /// OnionPerf's sizes in bytes, to which `A:B:C` gives weights.
 const ONIONPERF: [u64; 3] = [51_200, 1_048_576, 5_242_880];
@@ -135,17 +135,6 @@ fn weight(text: &str) -> Result<u32, String> {
     let weight = text.parse().ok().filter(|weight| *weight <= MOST_WEIGHT);
     weight
         .ok_or_else(|| format!("{text:?} is not a weight: give a whole number up to {MOST_WEIGHT}"))
-}
-
-/// Text of a size, in MiB or KiB if it is a multiple, otherwise in bytes.
-#[must_use]
-pub fn size_text(bytes: u64) -> String {
-    match bytes {
-        0 => "0".to_owned(),
-        _ if bytes.is_multiple_of(1 << 20) => format!("{}MiB", bytes >> 20),
-        _ if bytes.is_multiple_of(1 << 10) => format!("{}KiB", bytes >> 10),
-        _ => bytes.to_string(),
-    }
 }
 
 #[cfg(test)]

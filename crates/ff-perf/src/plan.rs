@@ -7,7 +7,8 @@ use ff_circuits::interval::median_place;
 use ff_circuits::traffic::{self, WIRE, Wire};
 use serde::Serialize;
 
-use crate::mix::{Mix, size_text};
+use crate::mix::Mix;
+use crate::sizes::size_text;
 
 /// Version of the document.
 const SCHEMA: u32 = 1;

@@ -10,14 +10,14 @@ mod downloads;
 mod generate;
 mod lab;
 mod measure;
+mod output;
 mod paths;
 mod serve;
 mod source;
 
 use std::process::ExitCode;
 
-use anyhow::{Context as _, Result};
-use serde::Serialize;
+use anyhow::Result;
 
 use crate::cli::{Circuits, Cli, Command};
 
@@ -40,23 +40,4 @@ pub fn run(cli: &Cli) -> Result<ExitCode> {
         Command::Lab(command) => lab::run(command),
         Command::Generate { dir } => generate::run(dir),
     }
-}
-
-/// Prints results as a JSON document or as text.
-fn print<T: Serialize>(
-    json: bool,
-    results: &T,
-    text: impl FnOnce(&T) -> String,
-) -> Result<ExitCode> {
-    let printed = if json {
-        format!("{}\n", serde_json::to_string(results).context("Failed to make the JSON")?)
-    } else {
-        text(results)
-    };
-    show(&printed)
-}
-
-fn show(text: &str) -> Result<ExitCode> {
-    ff_lab::console::print(text).context("Failed to print the results")?;
-    Ok(ExitCode::SUCCESS)
 }

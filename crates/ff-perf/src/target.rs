@@ -1,15 +1,9 @@
 //! Targets of streams: a web server, or ff-lab's plain source of bytes.
 
 use std::fmt;
-use std::io;
 use std::str::FromStr;
-use std::time::Instant;
 
-use ff_circuits::record::FirstByte;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tor_hscrypto::pk::HsId;
-
-use crate::client::{Client, Fault, us_since};
 
 /// Target of streams.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -105,7 +99,7 @@ impl StreamTarget {
     }
 
     /// Request for the first byte: HEAD for a web server (NavigaTor), one byte for a source.
-    fn first_byte_request(&self) -> String {
+    pub(crate) fn first_byte_request(&self) -> String {
         match &self.path {
             Some(path) => format!("HEAD {path} HTTP/1.0\r\nHost: {}\r\n\r\n", self.host),
             None => "GET 1\n".to_owned(),
@@ -126,32 +120,8 @@ impl StreamTarget {
     /// Bytes to read when `bytes` are missing. From a source one more, so that a surplus byte is
     /// noticed if it comes with the last bytes, as nothing waits for it later; a web server may
     /// send more.
-    fn room(&self, bytes: u64) -> usize {
+    pub(crate) fn room(&self, bytes: u64) -> usize {
         usize::try_from(bytes).unwrap_or(usize::MAX).saturating_add(self.path.is_none().into())
-    }
-
-    /// Measures the time to first byte of a stream; a web server's response takes the same time
-    /// with any status.
-    ///
-    /// # Errors
-    /// [`Fault`] of the circuit or the target.
-    pub async fn first_byte<C: Client>(
-        &self,
-        client: &C,
-        circuit: &C::Circuit,
-    ) -> Result<FirstByte, Fault> {
-        let began = Instant::now();
-        let mut stream = client.open(circuit, &self.host, self.port).await?;
-        let open_us = us_since(began);
-        ask::<C>(circuit, &mut stream, &self.first_byte_request()).await?;
-        let mut bytes = [0; 2];
-        let room = bytes.get_mut(..self.room(1)).unwrap_or_default();
-        match stream.read(room).await {
-            Ok(0) => Err(closed::<C>(circuit, &mut stream, 0, 1).await),
-            Ok(1) => Ok(FirstByte { open_us, us: us_since(began) }),
-            Ok(_) => Err(more(1)),
-            Err(error) => Err(early::<C>(circuit, &mut stream, error).await),
-        }
     }
 }
 
@@ -176,47 +146,6 @@ fn check_onion(host: &str) -> Result<(), String> {
     own.parse::<HsId>().map(drop).map_err(|error| {
         format!("{host} is not the address of an onion service ({error}): copy all 56 characters before .onion")
     })
-}
-
-/// The fault of a source that sends more than requested.
-pub(crate) fn more(bytes: u64) -> Fault {
-    Fault::target(format!("sent more than the {bytes} bytes that it was asked for"))
-}
-
-pub(crate) async fn ask<C: Client>(
-    circuit: &C::Circuit,
-    stream: &mut C::Stream,
-    request: &str,
-) -> Result<(), Fault> {
-    let mut sent = stream.write_all(request.as_bytes()).await;
-    if sent.is_ok() {
-        sent = stream.flush().await;
-    }
-    match sent {
-        Ok(()) => Ok(()),
-        Err(error) => Err(early::<C>(circuit, stream, error).await),
-    }
-}
-
-/// The fault of a stream that fails.
-pub(crate) async fn early<C: Client>(
-    circuit: &C::Circuit,
-    stream: &mut C::Stream,
-    error: io::Error,
-) -> Fault {
-    let lost = C::lost(circuit, stream, Some(&error)).await;
-    lost.unwrap_or_else(|| Fault::target(format!("closed early: {error}")))
-}
-
-/// The fault of a stream that ends too early.
-pub(crate) async fn closed<C: Client>(
-    circuit: &C::Circuit,
-    stream: &mut C::Stream,
-    came: u64,
-    bytes: u64,
-) -> Fault {
-    let lost = C::lost(circuit, stream, None).await;
-    lost.unwrap_or_else(|| Fault::target(format!("closed after {came} of {bytes} bytes")))
 }
 
 #[cfg(test)]

@@ -3,8 +3,9 @@
 use ff_report::figure::{Axis, Figure, distribution};
 use ff_report::stats;
 
+use super::Report;
+use super::analysed::values;
 use super::selected::Selection;
-use super::{Report, values};
 use crate::fit::gev::Gev;
 use crate::read::{Circuits, Seen};
 use crate::replay::Measure;

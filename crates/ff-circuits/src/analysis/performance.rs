@@ -3,7 +3,7 @@
 use ff_report::stats;
 use serde::Serialize;
 
-use crate::analysis::values;
+use super::analysed::values;
 use crate::read::{Latency, Seen};
 
 /// The performance for users. A value is none if nothing was measured.

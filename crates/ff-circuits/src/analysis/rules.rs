@@ -3,7 +3,8 @@
 //! Selections are compared with `all`, which has exactly the circuits that they decide: at each
 //! host those after its window, and none of hosts whose window never fills.
 
-use super::{AnalysisOptions, Hosts, host_name};
+use super::analysed::{Hosts, host_name};
+use super::options::AnalysisOptions;
 use crate::fit::estimator;
 use crate::read::{Circuits, Seen};
 use crate::replay::{self, Decisions, Measure, Rule, Timeout};

@@ -7,9 +7,10 @@ use rand::SeedableRng as _;
 use rand_chacha::ChaCha12Rng;
 use serde::Serialize;
 
+use super::analysed::{Hosts, host_name, values};
+use super::options::AnalysisOptions;
 use super::performance::Performance;
 use super::rules::{self, Decided, kept, overall};
-use super::{AnalysisOptions, Hosts, host_name, values};
 use crate::anonymity::attacker::{Attackers, Gain};
 use crate::anonymity::{
     Corrected, Ends, Published, Whole, common_size, corrected, published, thinned,

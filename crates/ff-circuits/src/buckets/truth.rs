@@ -1,12 +1,12 @@
-//! Compares the relays found with a file of the relays that hold cells back.
+//! The relays that hold cells back, from a file, and a comparison with them.
 //!
-//! It has one fingerprint per line; the rest of a line, empty lines and text after `#` are ignored.
+//! The file has one fingerprint per line; the rest of a line, empty lines and text after `#` are
+//! ignored.
 
 use std::collections::BTreeSet;
 
 use serde::Serialize;
 
-use super::Buckets;
 use crate::paths::file::{fingerprint, words};
 
 /// A line that is not a fingerprint.
@@ -56,35 +56,9 @@ pub fn parse(file: &str, text: &str) -> Result<BTreeSet<String>, NoTruth> {
     Ok(all)
 }
 
-impl Compared {
-    /// Compares the relays found with the truth, among analysed relays.
-    #[must_use]
-    pub fn of(buckets: &Buckets, truth: &BTreeSet<String>) -> Self {
-        let mut compared = Self::default();
-        for one in &buckets.found {
-            let is_close = one.or.iter().any(|other| truth.contains(other));
-            let list = match (truth.contains(&one.id), is_close) {
-                (true, _) => &mut compared.hits,
-                (false, true) => &mut compared.not_told_apart,
-                (false, false) => &mut compared.false_alarms,
-            };
-            list.push(one.id.clone());
-        }
-        for id in truth.iter().filter(|id| !compared.hits.contains(*id)) {
-            let was_looked_at = buckets.looked_at.contains(id);
-            let list =
-                if was_looked_at { &mut compared.misses } else { &mut compared.not_looked_at };
-            list.push(id.clone());
-        }
-        compared.innocent = buckets.looked_at.difference(truth).count() as u64;
-        compared
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::buckets::Held;
 
     /// The fingerprint that repeats this digit.
     fn id(digit: char) -> String {
@@ -102,32 +76,5 @@ mod tests {
             let error = parse("f", &text).expect_err("a mistake").to_string();
             assert!(error.starts_with(said), "{error}");
         }
-    }
-
-    #[test]
-    fn each_relay_counts_once() {
-        let held = |digit, or: &[char]| Held {
-            id: id(digit),
-            circuits: 9,
-            held: 9,
-            expected: 0.5,
-            p: 0.0,
-            share: 1.0,
-            delay_ms: 50.0,
-            or: or.iter().copied().map(id).collect(),
-        };
-        let buckets = Buckets {
-            found: vec![held('A', &['E']), held('B', &[]), held('C', &['D'])],
-            looked_at: "ABCDEF".chars().map(id).collect(),
-            ..Buckets::default()
-        };
-        let truth = "ADF0".chars().map(id).collect();
-        let compared = Compared::of(&buckets, &truth);
-        assert_eq!((compared.hits, compared.misses), (vec![id('A')], vec![id('D'), id('F')]));
-        assert_eq!(
-            (compared.false_alarms, compared.not_told_apart),
-            (vec![id('B')], vec![id('C')])
-        );
-        assert_eq!((compared.not_looked_at, compared.innocent), (vec![id('0')], 3));
     }
 }

@@ -2,7 +2,20 @@
 
 use ff_report::stats;
 
-use super::{FARTHEST_SECS, Known, LEAST_OTHERS, NEAR_SECS, Outcome, Probe, STARVED};
+use super::probe::{Known, Outcome, Probe};
+
+/// A download that got less than this part of its expected rate is starved.
+pub const STARVED: f64 = 0.5;
+/// With fewer other relays of a place their median is not reliable: one of two could be the relay's
+/// accomplice.
+pub const LEAST_OTHERS: usize = 3;
+/// A relay whose circuits' round trips are longer than the others' by less than this, in seconds,
+/// counts as equally near.
+pub const NEAR_SECS: f64 = 0.01;
+/// The largest additional round trip that excuses a relay, in seconds, because it may delay the
+/// building of circuits. Light in fibre takes 0.2 s once around the earth. A middle for which paths
+/// cross the earth twice is not accused either: half of the usual rate is enough.
+pub const FARTHEST_SECS: f64 = 0.3;
 
 /// The share of a download.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

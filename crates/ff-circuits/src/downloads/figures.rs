@@ -3,11 +3,10 @@
 use ff_report::figure::{Axis, Figure, distribution};
 use ff_report::stats;
 
+use super::DownloadReport;
+use super::line::{DownloadTarget, first_byte_secs, last_byte_secs, last_mbit_per_sec};
 use super::parts::NAMES;
-use super::{
-    DownloadReport, DownloadSet, DownloadTarget, first_byte_secs, groups, last_byte_secs,
-    last_mbit_per_sec, values,
-};
+use super::set::{DownloadSet, groups, values};
 use crate::record::CircuitRecord;
 
 /// The largest number of points in a scatter plot.

@@ -11,7 +11,7 @@ use ff_base::utc::Utc;
 use ff_report::output::{Rows, Table};
 use ff_report::stats;
 
-use super::{DownloadTarget, FIVE_MIB, MIB, size_bytes, whole};
+use super::line::{DownloadTarget, FIVE_MIB, MIB, size_bytes, whole};
 use crate::onionperf::ErrorWords;
 use crate::read::downloads::DownloadRecords;
 use crate::record::{CircuitRecord, Download, SIZES};

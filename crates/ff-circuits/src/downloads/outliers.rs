@@ -11,7 +11,8 @@ use std::collections::BTreeMap;
 use ff_report::output::{Rows, Table};
 use ff_report::stats;
 
-use super::{DownloadSet, DownloadTarget, first_byte_secs, last_byte_secs};
+use super::line::{DownloadTarget, first_byte_secs, last_byte_secs};
+use super::set::DownloadSet;
 use crate::onionperf::ErrorWords;
 use crate::record::{CircuitRecord, PathRelay};
 

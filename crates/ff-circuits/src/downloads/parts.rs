@@ -7,7 +7,7 @@
 
 use serde::Serialize;
 
-use super::{secs, whole};
+use super::line::{secs, whole};
 use crate::record::{CircuitRecord, Client};
 
 /// The names of the parts, in order.

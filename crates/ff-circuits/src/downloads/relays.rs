@@ -10,10 +10,8 @@ use ff_report::output::Rows;
 use ff_report::stats;
 use serde::Serialize;
 
-use super::{
-    DownloadSet, DownloadTarget, first_byte_secs, groups, last_byte_secs, mbit_per_sec, values,
-    whole,
-};
+use super::line::{DownloadTarget, first_byte_secs, last_byte_secs, mbit_per_sec, whole};
+use super::set::{DownloadSet, groups, values};
 use crate::interval::{Interval, median};
 use crate::rank::{KruskalWallis, kruskal_wallis};
 use crate::record::{CircuitRecord, Client};

@@ -4,6 +4,7 @@ use ff_report::input::Inputs;
 use serde_json::json;
 
 use super::*;
+use crate::read::downloads::DownloadRecord;
 
 /// A set of downloads of 1,000,000 bytes, each with the times of its first and last byte in ms;
 /// without the latter it failed.

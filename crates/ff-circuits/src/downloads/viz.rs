@@ -5,7 +5,8 @@
 use ff_base::utc::Utc;
 use ff_report::output::Rows;
 
-use super::{DownloadSet, DownloadTarget, last_mbit_per_sec, secs, size_bytes};
+use super::line::{DownloadTarget, last_mbit_per_sec, secs, size_bytes};
+use super::set::DownloadSet;
 use crate::onionperf::ErrorWords;
 use crate::read::downloads::DownloadRecord;
 

@@ -10,7 +10,8 @@ use std::fmt::Display;
 use ff_report::output::{Rows, Table};
 use ff_report::stats;
 
-use super::{DownloadSet, DownloadTarget, last_mbit_per_sec, secs, size_bytes, values};
+use super::line::{DownloadTarget, last_mbit_per_sec, secs, size_bytes};
+use super::set::{DownloadSet, values};
 use crate::onionperf::ErrorWords;
 use crate::record::CircuitRecord;
 

@@ -24,7 +24,7 @@ use ff_flow::path::Factors;
 use ff_report::input::{InputError, Inputs};
 use tor_netdoc::types::policy::PortPolicy;
 
-use crate::network::micros::{Unreadable, microdescriptors};
+use crate::micros::{Unreadable, microdescriptors};
 
 /// The scale of a footer's weights if the consensus does not set it (dir-spec 3.8.3).
 const SCALE: u32 = 10_000;

@@ -1,10 +1,8 @@
 //! Downloads to analyse: our own lines, OnionPerf's files and Torperf's.
 //!
 //! Each is a line with its circuit ([`CircuitRecord`]); a download whose circuit is unknown has an
-//! empty path. The readers of each kind of file add to [`DownloadRecords`]; `downloads/files.rs`
+//! empty path. The readers of each kind of file add to [`DownloadRecords`]; `download_files.rs`
 //! chooses the reader.
-
-mod files;
 
 use std::collections::HashMap;
 

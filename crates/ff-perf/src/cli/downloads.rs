@@ -4,11 +4,11 @@ use std::path::PathBuf;
 
 use clap::{ArgGroup, Args, Subcommand};
 
-use super::STATUS;
 use super::measure::{ClientKind, MeasureArgs, Measuring, Recording, rate, some_bytes};
 use super::paths::RulesArgs;
 use super::plan::{self, PlanArgs};
 use super::serve;
+use super::status::STATUS;
 use crate::mix::Mix;
 use crate::target::StreamTarget;
 

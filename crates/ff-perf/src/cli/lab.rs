@@ -195,7 +195,7 @@ pub struct LabMobileArgs {
     #[arg(long, value_name = "NUMBER", default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..=1000))]
     pub downloads: u16,
     /// Size of each download: bytes, or with KiB, MiB, kB, MB.
-    #[arg(long, value_name = "SIZE", default_value = "5MiB", value_parser = super::measure::bytes)]
+    #[arg(long, value_name = "SIZE", default_value = "5MiB", value_parser = crate::sizes::bytes)]
     pub size: u64,
     /// The client that builds the circuits.
     #[arg(long, value_enum, default_value_t = super::measure::ClientKind::Arti)]

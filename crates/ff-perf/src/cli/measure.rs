@@ -8,6 +8,7 @@ use clap::{Args, ValueEnum};
 use super::paths::RulesArgs;
 use crate::schedule::PER_GUARD;
 use crate::series::Series;
+use crate::sizes::bytes;
 use crate::target::StreamTarget;
 
 /// Options of `circuits run`.
@@ -190,23 +191,6 @@ impl Measuring {
     }
 }
 
-/// Parses a number of bytes.
-pub(crate) fn bytes(text: &str) -> Result<u64, String> {
-    let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
-    let unit = match &text[digits.len()..] {
-        "" | "B" => 1,
-        "kB" => 1000,
-        "KiB" => 1 << 10,
-        "MB" => 1_000_000,
-        "MiB" => 1 << 20,
-        "GB" => 1_000_000_000,
-        "GiB" => 1 << 30,
-        _ => return Err("the unit must be B, kB, KiB, MB, MiB, GB or GiB".to_owned()),
-    };
-    let number: u64 = digits.parse().map_err(|_| "give a whole number of bytes".to_owned())?;
-    number.checked_mul(unit).ok_or_else(|| "the number is too large".to_owned())
-}
-
 /// Parses a number of bytes above 0.
 pub(super) fn some_bytes(text: &str) -> Result<u64, String> {
     match bytes(text)? {
@@ -246,14 +230,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_shares_and_rates_are_read() {
-        assert_eq!((bytes("5MiB"), bytes("12")), (Ok(5_242_880), Ok(12)));
-        assert_eq!((bytes("5GB"), bytes("1GiB")), (Ok(5_000_000_000), Ok(1 << 30)));
-        for odd in ["", "MiB", "GB", "-1", "1.5MB", "5TB", "99999999999999MiB", "99999999999GB"] {
-            assert!(bytes(odd).is_err(), "{odd}");
-        }
-        let odd = bytes("5TB").expect_err("no unit of ours");
-        assert_eq!(odd, "the unit must be B, kB, KiB, MB, MiB, GB or GiB");
+    fn some_bytes_shares_and_rates_are_read() {
         assert!(some_bytes("0").is_err());
         assert_eq!(some_bytes("5MiB"), Ok(5_242_880));
         assert_eq!((share("0.05"), rate("2")), (Ok(0.05), Ok(2.0)));

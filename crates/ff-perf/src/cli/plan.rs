@@ -2,8 +2,8 @@
 
 use clap::Args;
 
-use super::measure::bytes;
 use crate::mix::Mix;
+use crate::sizes::bytes;
 
 /// Options of `downloads plan`.
 #[derive(Args, Clone, Debug)]

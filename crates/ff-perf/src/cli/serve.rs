@@ -5,8 +5,9 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::measure::{Measuring, bytes, rate};
+use super::measure::{Measuring, rate};
 use crate::mix::Mix;
+use crate::sizes::bytes;
 use crate::store::rotation::{DAILY_BYTES, Rule};
 
 /// Smallest size of files, in bytes.

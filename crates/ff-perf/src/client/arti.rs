@@ -8,7 +8,7 @@
 //!
 //! Decisions: doc/decisions.md, "arti-client only where the client chooses paths".
 
-mod bootstrap;
+pub mod bootstrap;
 mod links;
 pub mod own;
 
@@ -35,7 +35,6 @@ use tor_proto::client::stream::DataStream;
 use tor_proto::{ClientTunnel, Error as ProtoError};
 use tor_rtcompat::PreferredRuntime;
 
-pub use self::bootstrap::start;
 use self::links::Links;
 use super::{Answer, Client, Fault, PROBE_PORT, Progress, by_exit, refused, us_since};
 

@@ -23,7 +23,7 @@ use std::fs;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use ff_circuits::network::{self, NetworkRelay};
@@ -31,16 +31,16 @@ use ff_circuits::record::{Probe, Whose};
 use ff_lab::Control;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 
 use super::{Answer, Client, Fault, PROBE_PORT, Progress, refused};
 use commands::Commands;
-pub use commands::Ending;
+pub use commands::{Ending, TorCircuit};
 pub(crate) use lock::TorLock;
 use options::Taken;
 use refusal::RejectsInternal;
-use stream::{News, Stream, TOLD, astray, by_tor, ended};
-use table::{CircuitState, Slot, StreamState, Table};
+use stream::{News, Stream, astray, by_tor, ended};
+use table::{CircuitState, StreamState, Table};
 
 /// Interval of checks of a circuit's link while tor sends no events.
 const LOOK: Duration = Duration::from_millis(200);
@@ -54,61 +54,6 @@ pub struct Tor {
     socks: SocketAddr,
     /// Whether tor reports an exit's answer with an address in 127.0.0.0/8 as a protocol violation.
     rejects: RejectsInternal,
-}
-
-/// A circuit of a tor process; dropping it closes the circuit.
-pub struct TorCircuit {
-    /// tor's circuit id.
-    id: String,
-    /// Closes the circuit.
-    commands: Commands,
-    table: Arc<Table>,
-    /// Events of the circuit.
-    news: Mutex<Slot<CircuitState>>,
-}
-
-impl TorCircuit {
-    /// A circuit that tor has just begun.
-    fn new(id: String, commands: Commands, table: &Arc<Table>) -> Self {
-        let news = Mutex::new(table.expect_circuit(&id));
-        Self { id, commands, table: Arc::clone(table), news }
-    }
-
-    /// Why the circuit ended; tor reports that before the end of its streams.
-    fn destroyed(&self) -> Fault {
-        self.end().unwrap_or_else(|| Fault::circuit("destroyed"))
-    }
-
-    /// Why the circuit ended, if tor has reported it.
-    fn end(&self) -> Option<Fault> {
-        let mut news = self.news.lock().unwrap_or_else(PoisonError::into_inner);
-        while let Some(state) = news.next_now() {
-            if let CircuitState::Ended { reason, by_relay } = state {
-                let fault = ended(reason, by_relay);
-                return Some(Fault { reason: format!("destroyed ({})", fault.reason), ..fault });
-            }
-        }
-        None
-    }
-
-    /// Why the circuit ended, waiting a little: events come on another connection than replies.
-    async fn destroyed_by_now(&self) -> Fault {
-        let until = Instant::now() + TOLD;
-        loop {
-            match self.end() {
-                Some(fault) => return fault,
-                None if Instant::now() >= until => return self.destroyed(),
-                None => sleep(TOLD / 100).await,
-            }
-        }
-    }
-}
-
-impl Drop for TorCircuit {
-    fn drop(&mut self) {
-        self.table.forget_circuit(&self.id);
-        self.commands.tell(format!("CLOSECIRCUIT {}", self.id));
-    }
 }
 
 /// Result of taking over a tor.
@@ -335,7 +280,7 @@ impl Client for Tor {
         stream: &mut Self::Stream,
         _error: Option<&io::Error>,
     ) -> Option<Fault> {
-        stream.lost(circuit).await
+        stream.lost(|| circuit.destroyed()).await
     }
 }
 

@@ -7,7 +7,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 
-use super::{REASONS, reason};
+use super::failures::{REASONS, reason};
 
 /// Upper bounds of buckets of download times, in seconds, up to those over EDGE (OnionPerf on
 /// mobile links).

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::budget::Budget;
-use crate::store::rotation::Now;
+use crate::clocks::Now;
 
 /// The start of 2026-11, a month of 30 days, in seconds since 1970.
 const NOVEMBER: u64 = 1_793_491_200;

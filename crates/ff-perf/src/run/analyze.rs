@@ -13,7 +13,7 @@ use ff_report::input::Inputs;
 use ff_report::markup::Visible;
 use ff_report::output::{Folder, Summary};
 
-use super::print;
+use super::output::print;
 use crate::cli::analyze::AnalyzeArgs;
 
 /// Runs `circuits analyze`.

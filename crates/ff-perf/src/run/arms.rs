@@ -57,7 +57,7 @@ pub(super) fn run(args: &MeasureArgs, file: &Path) -> Result<ExitCode> {
     let options = measure::options(&args.measuring, &first.ready, per_sec);
     let options = CircuitRunOptions { path_file: None, arms_sha256, ..options };
     let came = take_turns(args, &mut arms, &options)?;
-    super::show(&measure::summary(&args.recording, &came.counts))?;
+    super::output::show(&measure::summary(&args.recording, &came.counts))?;
     came.judged().map(|()| ExitCode::SUCCESS)
 }
 

@@ -23,8 +23,8 @@ use rand_chacha::ChaCha12Rng;
 use serde::Serialize;
 
 use self::drawn::{DrawnPaths, choice};
+use super::output::print;
 use super::paths::say_unknown;
-use super::print;
 use crate::cli::bound::{BoundArgs, Select};
 
 #[derive(Debug, Serialize)]

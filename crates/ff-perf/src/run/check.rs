@@ -25,8 +25,6 @@ use crate::target::StreamTarget;
 use inputs::Told;
 use probing::{Drawer, Probing, any_arrived};
 
-/// Exit status if a relay starves clients.
-pub(crate) const STARVES: u8 = 3;
 /// Default mean of seconds between downloads: in private networks, and on the Internet.
 const GAPS_SECS: [f64; 2] = [1.0, 60.0];
 /// Least pause between downloads on the Internet.

@@ -16,7 +16,7 @@ use tor_rtcompat::PreferredRuntime;
 use crate::cli::measure::ClientKind;
 use crate::client::Client;
 use crate::client::arti::own::OwnArti;
-use crate::client::arti::{self, Arti};
+use crate::client::arti::{Arti, bootstrap};
 use crate::client::tor::own::OwnTor;
 use crate::client::tor::{Ending, Takeover, Tor};
 use crate::signals::Signals;
@@ -108,7 +108,7 @@ pub(super) async fn started(
     signals: &mut Signals,
 ) -> Result<Arc<TorClient<PreferredRuntime>>> {
     tokio::select! {
-        started = arti::start(network, state) => {
+        started = bootstrap::start(network, state) => {
             started.map_err(anyhow::Error::msg).context("Failed to start Arti")
         }
         () = signals.recv() => Err(Stopped.into()),

@@ -12,7 +12,7 @@ use ff_circuits::rank::KruskalWallis;
 use ff_circuits::read::Circuits;
 use ff_report::input::Inputs;
 
-use super::print;
+use super::output::print;
 use crate::cli::compared::{GuardsArgs, PairsArgs};
 
 /// Runs `circuits guards`.

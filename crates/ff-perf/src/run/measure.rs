@@ -51,7 +51,7 @@ pub(super) fn run(args: &MeasureArgs) -> Result<ExitCode> {
     let state = state.as_deref();
     let chosen = Chosen { kind, as_client, state, torrc: &[], dir: &dir, network: &network };
     let came = with_client(chosen, Run { args, ready })?;
-    super::show(&summary(&args.recording, &came.counts))?;
+    super::output::show(&summary(&args.recording, &came.counts))?;
     came.judged().map(|()| ExitCode::SUCCESS)
 }
 

@@ -13,7 +13,7 @@ use rand::SeedableRng;
 use rand_chacha::ChaCha12Rng;
 
 use super::client::{check_internet, say};
-use super::show;
+use super::output::show;
 use crate::cli::paths::PathsArgs;
 
 /// Runs `paths`.

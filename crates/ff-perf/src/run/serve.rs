@@ -23,8 +23,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
-use ff_circuits::network::{self, CircuitNetwork, NetworkError};
-use ff_circuits::paths::Choice;
+use ff_circuits::network::{self, NetworkError};
 use ff_report::input::Inputs;
 
 use super::arms;
@@ -34,17 +33,16 @@ use crate::arms::turn;
 use crate::cli::measure::{ClientKind, Measuring};
 use crate::cli::serve::{ServeArgs, Terms};
 use crate::client::Client;
+use crate::clocks::{Now, now};
 use crate::course::{Ended, State};
 use crate::figures::{Figures, OptionalFigures};
-use crate::path::PathPlan;
 use crate::schedule::{ScheduleLimits, Task};
 use crate::signals::Signals;
 use crate::store::CircuitRunOptions;
-use crate::store::rotation::Now;
-use crate::store::shelf::{self, Shelf, now};
+use crate::store::shelf::Shelf;
 use keeper::Serving;
 use orders::Orders;
-use ways::{Way, Ways};
+use ways::{Way, Ways, has_lines, plan};
 
 /// No share of failures ends it.
 const ALL_MAY_FAIL: f64 = 1.0;
@@ -126,11 +124,6 @@ fn first_look(args: &ServeArgs) -> Result<Result<Ways>> {
         Err(error) if error.is::<NetworkError>() && has_lines(args) => Ok(Err(error)),
         Err(error) => Err(error),
     }
-}
-
-/// Whether downloads have lines already; then each further slot gets one too.
-fn has_lines(args: &ServeArgs) -> bool {
-    args.terms.is_some() && shelf::is_one(&args.keeping.dir)
 }
 
 /// Waits until the network can be read; each slot gets a line meanwhile. `None` after a signal.
@@ -327,16 +320,6 @@ impl Job for Life<'_> {
             }
         }
     }
-}
-
-/// Endless circuits.
-fn plan(
-    args: &ServeArgs,
-    network: &CircuitNetwork,
-    choice: &Choice,
-    given: Option<Vec<Vec<usize>>>,
-) -> Result<PathPlan> {
-    measure::plan(&args.measuring, network, choice, given, u64::MAX, Default::default())
 }
 
 /// Refuses an address that other hosts can reach, unless their name is given.

@@ -48,11 +48,11 @@ pub(super) fn run(args: &SourceArgs) -> Result<ExitCode> {
         let listener = listen(args.listen, args.interface.as_deref())?;
         let at = listener.local_addr().context("Failed to get the port")?;
         let onion = Onion::start(args, &mut signals).await?;
-        super::show(&urls(at, onion.address(), &token, args.json))?;
+        super::output::show(&urls(at, onion.address(), &token, args.json))?;
         let source = Source::new(token, limits);
         tokio::select! {
             never = http::serve_to_all(listener, source.router(), STALL) => match never {},
-            ended = onion.serve(source.router()) => ended.map(|()| source.given()),
+            ended = onion.serve(source.router(), STALL) => ended.map(|()| source.given()),
             () = signals.recv() => Ok::<_, anyhow::Error>(source.given()),
         }
     });

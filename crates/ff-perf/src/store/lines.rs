@@ -9,8 +9,8 @@ use std::path::Path;
 
 use serde::Deserialize;
 
+use super::error::{StoreError, io_error};
 use super::rotation::MOST_NUMBER;
-use super::{StoreError, io_error};
 
 /// Longest line that is read, in bytes; the longest that options allow has about 2 MB.
 const MOST_BYTES: usize = 16 << 20;

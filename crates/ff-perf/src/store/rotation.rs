@@ -15,6 +15,8 @@ use std::time::Duration;
 
 use ff_base::utc::{DAY_SECS, Utc};
 
+use crate::clocks::Now;
+
 /// Bytes of a day's file besides its length: its entry in the index, also while the index is
 /// rewritten.
 const DAY_BYTES: u64 = 512;
@@ -38,15 +40,6 @@ pub struct Rule {
     /// line that would exceed it ([`Rotation::place`]). [`u64::MAX`] for no limit. No line may be
     /// longer.
     pub disk_bytes: u64,
-}
-
-/// Readings of both clocks.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Now {
-    /// The host's clock, which may jump, in seconds since 1970.
-    pub unix_secs: u64,
-    /// The monotonic clock, since the start of the program.
-    pub elapsed: Duration,
 }
 
 /// Name of a file of lines.

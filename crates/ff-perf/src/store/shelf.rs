@@ -5,21 +5,23 @@
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::Instant;
 
 use ff_circuits::record::CircuitRecord;
 
+use super::error::{StoreError, io_error};
+use super::folder::{files, lock};
 use super::lines::Numbers;
-use super::rotation::{LinePlace, Name, Now, OldFile, Rotation, Rule};
-use super::{
-    CircuitRunOptions, Store, StoreError, check_options, io_error, line, lock, run_unix_secs,
-    write_options,
-};
+use super::rotation::{LinePlace, Name, OldFile, Rotation, Rule};
+use super::run_options::{CircuitRunOptions, check_options, write_options};
+use super::{Store, line, run_unix_secs};
+use crate::clocks::{Now, now};
 use crate::schedule::WINDOW;
 
+mod day_files;
 mod days;
 
-use days::DayFiles;
+use day_files::DayFiles;
 
 /// The highest number is among this many last lines. Circuits end in another order than they begin:
 /// at most 10,000 are in flight, and as many as the scheduler's window have been passed over.
@@ -236,28 +238,6 @@ fn passed_by(numbers: Numbers) -> Option<String> {
 /// Length of a file, in bytes.
 fn length(path: &Path) -> Result<u64, StoreError> {
     fs::metadata(path).map(|file| file.len()).map_err(io_error(path))
-}
-
-/// Readings of both clocks; the monotonic one counts from `began`.
-pub(crate) fn now(began: Instant) -> Now {
-    let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    Now { unix_secs: unix.as_secs(), elapsed: began.elapsed() }
-}
-
-/// Files of lines in a folder, oldest first.
-fn files(dir: &Path) -> Result<Vec<Name>, StoreError> {
-    let mut all = Vec::new();
-    for entry in fs::read_dir(dir).map_err(io_error(dir))? {
-        let name = entry.map_err(io_error(dir))?.file_name();
-        all.extend(name.to_str().and_then(Name::parse));
-    }
-    all.sort_unstable();
-    Ok(all)
-}
-
-/// Whether a folder has such files.
-pub(crate) fn is_one(dir: &Path) -> bool {
-    files(dir).is_ok_and(|files| !files.is_empty())
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use ff_base::utc::Utc;
 
-use super::StoreError;
+use super::error::StoreError;
 use super::state::StateFile;
 use crate::budget::{SCHEMA, Spent};
 

@@ -7,7 +7,8 @@ use ff_base::text::read_file;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::{StoreError, io_error, replace_json};
+use super::error::{StoreError, io_error};
+use super::replace::replace_json;
 
 /// Longest such file that is read, in bytes; they have a few hundred.
 pub(super) const MOST_BYTES: u64 = 65_536;

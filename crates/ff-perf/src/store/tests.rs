@@ -1,5 +1,6 @@
 //! Tests of the folder of a run, on a disk.
 
+use super::run_options::OPTIONS;
 use super::*;
 
 pub(super) fn options() -> CircuitRunOptions {
@@ -194,16 +195,4 @@ fn a_full_disk_is_an_error_that_names_the_file() {
     };
     let error = store.add(&circuit(1)).expect_err("no space").to_string();
     assert!(error.contains("/dev/full"), "{error}");
-}
-
-#[test]
-fn a_file_that_cannot_be_replaced_leaves_no_unfinished_one() {
-    let dir = tempfile::tempdir().expect("a directory");
-    fs::create_dir(dir.path().join("state")).expect("a folder");
-    let error = replace(dir.path(), "state", "state.new", b"all").expect_err("a folder");
-    assert!(error.to_string().contains("state"), "{error}");
-    assert!(!dir.path().join("state.new").exists());
-    replace(dir.path(), "other", "state.new", b"all").expect("written");
-    assert_eq!(fs::read(dir.path().join("other")).expect("a file"), b"all");
-    assert!(!dir.path().join("state.new").exists());
 }

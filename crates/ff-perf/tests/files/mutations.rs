@@ -7,8 +7,7 @@ use std::path::Path;
 use ff_archives::network::Network;
 use ff_circuits::analysis::{AnalysisOptions, Report};
 use ff_circuits::bound::Capacities as Bounds;
-use ff_circuits::buckets::Buckets;
-use ff_circuits::buckets::truth::{self, Compared};
+use ff_circuits::buckets::{Buckets, truth};
 use ff_circuits::capacities::Capacities;
 use ff_circuits::check::history;
 use ff_circuits::fit::Fits;
@@ -261,7 +260,7 @@ proptest! {
             }
         }
         if let Ok(truth) = truth::parse("f", text) {
-            let compared = Compared::of(&Buckets::default(), &truth);
+            let compared = Buckets::default().compared(&truth);
             prop_assert!(truth.iter().all(|id| is_id(id)));
             prop_assert_eq!(compared.not_looked_at.len(), truth.len());
         }

@@ -1,11 +1,10 @@
 //! Reads downloads of analysis files as lines, each with its circuit if that is in the file.
 
-use super::format::{Download, Guard, TorCircuit, TorStream};
-use super::{
-    HostRecords, ReadError, Reader, ends_of, ends_of_streams, fingerprint, hosts, join, parse,
-};
+use super::format::{Download, Guard, TorCircuit, TorStream, fingerprint};
+use super::join::{ends_of, ends_of_streams, join};
+use super::records::{HostRecords, Reader, hosts, parse};
 use crate::read::downloads::{DownloadRecord, DownloadRecords, GuardsSeen, failure_of, line_of};
-use crate::read::is_time;
+use crate::read::{ReadError, is_time};
 use crate::record::{self, CircuitRecord, Failure, PathRelay, unix_us};
 
 /// Adds the downloads of a file. Those that `onionperf filter` has left out are counted.
@@ -24,7 +23,7 @@ pub fn read(file: &str, bytes: &[u8], into: &mut DownloadRecords) -> Result<(), 
         let old = old.iter().map(|(id, one)| (id, one.download()));
         let (ids, downloads): (Vec<&String>, Vec<Download<'_>>) = new.chain(old).unzip();
         let streams: Vec<&TorStream> = streams.values().collect();
-        let joined = join::join(&ends_of_streams(&streams), &ends_of(&downloads));
+        let joined = join(&ends_of_streams(&streams), &ends_of(&downloads));
         for ((id, download), stream) in ids.into_iter().zip(&downloads).zip(joined) {
             let stream = stream.map(|at| streams[at]);
             let circuit = stream.and_then(|stream| circuits.get(stream.circuit_id.as_ref()?));

@@ -342,6 +342,12 @@ pub(crate) fn whole(number: f64) -> u64 {
     number.round() as u64
 }
 
+/// The fingerprint in `$FINGERPRINT~nickname`.
+pub(crate) fn fingerprint(relay: &str) -> &str {
+    let relay = relay.strip_prefix('$').unwrap_or(relay);
+    relay.split(['~', '=']).next().unwrap_or(relay)
+}
+
 /// Reads text, or a number as text.
 fn text_or_number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
     Ok(match Value::deserialize(deserializer)? {

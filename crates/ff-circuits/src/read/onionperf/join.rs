@@ -3,6 +3,8 @@
 
 use std::collections::HashMap;
 
+use super::format::{Download, TorStream};
+
 /// The largest difference between the ends of a download and of tor's stream, in seconds, as in
 /// OnionPerf; the same port is used again later.
 const MOST_APART_SECS: f64 = 150.0;
@@ -14,6 +16,20 @@ pub(super) struct End<'a> {
     pub(super) source: Option<&'a str>,
     /// The end in seconds since 1970, if known.
     pub(super) secs: Option<f64>,
+}
+
+/// The ends of tor's streams.
+pub(super) fn ends_of_streams<'a>(streams: &[&'a TorStream]) -> Vec<End<'a>> {
+    let end =
+        |stream: &&'a TorStream| End { source: stream.source.as_deref(), secs: stream.unix_ts_end };
+    streams.iter().map(end).collect()
+}
+
+/// The ends of downloads.
+pub(super) fn ends_of<'a>(downloads: &[Download<'a>]) -> Vec<End<'a>> {
+    let source = |local: &'a str| local.split_once(':').map(|(_, source)| source);
+    let end = |one: &Download<'a>| End { source: one.local.and_then(source), secs: one.ended };
+    downloads.iter().map(end).collect()
 }
 
 /// A stream of one source.

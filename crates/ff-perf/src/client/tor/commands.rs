@@ -1,19 +1,21 @@
-//! Commands to tor from any task: a thread sends them one after the other.
+//! Commands to tor from any task: a thread sends them one after the other. Dropping a circuit sends
+//! the command that closes it.
 
 use std::io;
 use std::sync::mpsc;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ff_lab::Control;
 use tokio::sync::oneshot;
+use tokio::time::sleep;
 
-use super::TorCircuit;
 use super::lock::TorLock;
 use super::options::Taken;
 use super::refusal::RejectsInternal;
-use super::table::Table;
+use super::stream::{TOLD, ended};
+use super::table::{CircuitState, Slot, Table};
 use crate::client::Fault;
 
 /// Sends commands; the thread ends when the last clone is dropped.
@@ -141,6 +143,61 @@ impl Commands {
         let (sender, answer) = oneshot::channel();
         let _ = self.0.send(Command::Extend(line, sender));
         answer.await.unwrap_or_else(|_| Err(Fault::client(GONE)))
+    }
+}
+
+/// A circuit of a tor process; dropping it closes the circuit.
+pub struct TorCircuit {
+    /// tor's circuit id.
+    pub(super) id: String,
+    /// Closes the circuit.
+    commands: Commands,
+    table: Arc<Table>,
+    /// Events of the circuit.
+    pub(super) news: Mutex<Slot<CircuitState>>,
+}
+
+impl TorCircuit {
+    /// A circuit that tor has just begun.
+    fn new(id: String, commands: Commands, table: &Arc<Table>) -> Self {
+        let news = Mutex::new(table.expect_circuit(&id));
+        Self { id, commands, table: Arc::clone(table), news }
+    }
+
+    /// Why the circuit ended; tor reports that before the end of its streams.
+    pub(super) fn destroyed(&self) -> Fault {
+        self.end().unwrap_or_else(|| Fault::circuit("destroyed"))
+    }
+
+    /// Why the circuit ended, if tor has reported it.
+    fn end(&self) -> Option<Fault> {
+        let mut news = self.news.lock().unwrap_or_else(PoisonError::into_inner);
+        while let Some(state) = news.next_now() {
+            if let CircuitState::Ended { reason, by_relay } = state {
+                let fault = ended(reason, by_relay);
+                return Some(Fault { reason: format!("destroyed ({})", fault.reason), ..fault });
+            }
+        }
+        None
+    }
+
+    /// Why the circuit ended, waiting a little: events come on another connection than replies.
+    pub(super) async fn destroyed_by_now(&self) -> Fault {
+        let until = Instant::now() + TOLD;
+        loop {
+            match self.end() {
+                Some(fault) => return fault,
+                None if Instant::now() >= until => return self.destroyed(),
+                None => sleep(TOLD / 100).await,
+            }
+        }
+    }
+}
+
+impl Drop for TorCircuit {
+    fn drop(&mut self) {
+        self.table.forget_circuit(&self.id);
+        self.commands.tell(format!("CLOSECIRCUIT {}", self.id));
     }
 }
 

@@ -10,7 +10,6 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use super::TorCircuit;
 use super::table::{Slot, StreamState};
 use crate::client::{Fault, by_exit};
 
@@ -68,13 +67,14 @@ impl Stream {
         Self { news, socket }
     }
 
-    /// Why the stream on this circuit ended; `None` if the target ended it.
-    pub(super) async fn lost(&mut self, circuit: &TorCircuit) -> Option<Fault> {
+    /// Why the stream ended; `None` if the target ended it. `destroyed` returns why its circuit
+    /// ended, if that is the cause.
+    pub(super) async fn lost(&mut self, destroyed: impl FnOnce() -> Fault) -> Option<Fault> {
         match timeout(TOLD, self.news.end()).await {
             Ok(Ok((reason, true))) => by_exit(reason),
             Ok(Ok((reason, false))) => {
                 let breach = || "the exit broke Tor's protocol".to_owned();
-                Some(by_tor(reason, || circuit.destroyed(), breach))
+                Some(by_tor(reason, destroyed, breach))
             }
             Ok(Err(fault)) => Some(fault),
             Err(_) => Some(Fault::timeout("tor did not report why the stream ended")),

@@ -8,7 +8,7 @@ use ff_circuits::bound::tcp_bytes_per_sec;
 use serde::Serialize;
 
 use crate::cli::bound::{BoundArgs, TcpLink};
-use crate::run::print;
+use crate::run::output::print;
 
 #[derive(Debug, Serialize)]
 struct Found {

@@ -8,11 +8,12 @@ use ff_circuits::check::{Finding, LEAST_OTHERS, RelayVerdict, found};
 use ff_circuits::network::CircuitNetwork;
 use serde::Serialize;
 
-use super::STARVES;
 use super::inputs::Told;
 use crate::cli::check::CheckArgs;
-use crate::run::print as print_results;
+use crate::run::output::print as print_results;
 
+/// Exit status if a relay starves clients.
+const STARVES: u8 = 3;
 /// Shares of starved clients for which the report gives chances of detection.
 const SHARES: [f64; 3] = [0.05, 0.1, 0.3];
 

@@ -17,7 +17,7 @@ use ff_report::skipped::Skips;
 
 use crate::arms::is_name;
 use crate::cli::downloads::AnalyzeArgs;
-use crate::run::print;
+use crate::run::output::print;
 
 /// Name of the command in results.
 const COMMAND: &str = "downloads analyze";

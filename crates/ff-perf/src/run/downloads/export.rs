@@ -17,7 +17,7 @@ use ff_report::input::Inputs;
 use tempfile::TempDir;
 
 use crate::cli::downloads::ExportArgs;
-use crate::run::show;
+use crate::run::output::show;
 
 /// Runs the command.
 pub(super) fn run(args: &ExportArgs) -> Result<ExitCode> {

@@ -15,7 +15,7 @@ use ff_report::python_json;
 use serde_json::Value;
 
 use crate::cli::downloads::FilterArgs;
-use crate::run::show;
+use crate::run::output::show;
 
 /// End of the names of uncompressed analysis files.
 const ENDING: &str = "onionperf.analysis.json";

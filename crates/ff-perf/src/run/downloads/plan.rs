@@ -7,7 +7,7 @@ use ff_lab::profile::Profile;
 
 use crate::cli::plan::PlanArgs;
 use crate::plan::{DownloadPlan, PlanLink, PlanSettings};
-use crate::run::print;
+use crate::run::output::print;
 
 /// Computes the traffic of downloads.
 ///

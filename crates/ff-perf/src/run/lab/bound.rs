@@ -20,7 +20,7 @@ use self::measure::Bench;
 use self::queue::{Job, Size};
 use self::report::{Length, Means, PathMean, Report, Setting, SlowRelay};
 use crate::cli::lab::LabBoundArgs;
-use crate::run::print;
+use crate::run::output::print;
 
 /// Limit of the slowest relay in bytes per second: tor's minimum.
 const LEAST_RATE: f64 = 76_800.0;

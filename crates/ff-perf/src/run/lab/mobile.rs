@@ -24,7 +24,7 @@ use serde::Serialize;
 
 use crate::cli::lab::LabMobileArgs;
 use crate::cli::measure::ClientKind;
-use crate::run::print;
+use crate::run::output::print;
 use crate::store::LINES;
 
 /// Host of the source.

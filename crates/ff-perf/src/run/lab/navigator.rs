@@ -28,7 +28,7 @@ use rand_chacha::ChaCha12Rng;
 use serde::Serialize;
 
 use crate::cli::lab::LabNavigatorArgs;
-use crate::run::print;
+use crate::run::output::print;
 
 /// Limits of the slowest and the fastest relay, in bytes per second.
 const RATES: [f64; 2] = [300e3, 8e6];

@@ -30,7 +30,7 @@ use self::lab::{Lab, Tor, enter_namespace, largest};
 use self::report::Report;
 use self::users::{Observed, Watch, watch};
 use crate::cli::lab::{LabTortoiseArgs, TortoisePart};
-use crate::run::print;
+use crate::run::output::print;
 use ff_circuits::lab::tortoise::{TorResults, compare_cells, compare_claims};
 
 /// Attempts to fit the capacity to the mean client, and accepted deviation in KB/s.

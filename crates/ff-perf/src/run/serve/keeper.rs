@@ -10,16 +10,16 @@ use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
 use super::orders::Orders;
-use super::say;
 use super::waiting::Waiting;
 use crate::cli::serve::ServeArgs;
+use crate::clocks::{Now, now};
 use crate::course::{Ended, Keeper, Refusal, failure};
 use crate::figures::Figures;
 use crate::probe::not_begun;
+use crate::run::client::say;
 use crate::schedule::Gate;
 use crate::store::CircuitRunOptions;
-use crate::store::rotation::Now;
-use crate::store::shelf::{Shelf, now};
+use crate::store::shelf::Shelf;
 use crate::target::StreamTarget;
 
 /// Time for circuits to finish after a signal.

@@ -11,9 +11,9 @@ use ff_circuits::traffic;
 
 use crate::budget::{Budget, Counter};
 use crate::cli::serve::Terms;
+use crate::clocks::Now;
 use crate::interface;
 use crate::mix::Mix;
-use crate::store::rotation::Now;
 use crate::store::spent;
 
 /// Reads the counters of an interface of this name.

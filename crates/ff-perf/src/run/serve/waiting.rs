@@ -4,9 +4,9 @@ use std::collections::VecDeque;
 
 use ff_circuits::record::{CircuitRecord, Stage};
 
-use super::say;
+use crate::clocks::Now;
+use crate::run::client::say;
 use crate::store::StoreError;
-use crate::store::rotation::Now;
 use crate::store::shelf::Shelf;
 
 /// Most waiting lines, without those of circuits that began: a month of downloads every five

@@ -7,18 +7,19 @@ use std::sync::Arc;
 use anyhow::{Context as _, Result, bail};
 use ff_base::text::read_file;
 use ff_circuits::network::CircuitNetwork;
-use ff_circuits::paths::file;
+use ff_circuits::paths::{Choice, file};
 use ff_report::input::Inputs;
 
-use super::{has_lines, plan, say};
 use crate::arms::Arm;
 use crate::cli::measure::Measuring;
 use crate::cli::serve::ServeArgs;
 use crate::client::tor::TorLock;
+use crate::path::PathPlan;
 use crate::run::arms::{self, NotAsked};
-use crate::run::client::State as StateDir;
+use crate::run::client::{State as StateDir, say};
 use crate::run::measure::{self, Ready};
 use crate::run::paths::weigh;
+use crate::store::is_shelf;
 
 /// Highest rate of new circuits per second on the Internet: six per minute.
 const PUBLIC_RATE: f64 = 0.1;
@@ -152,4 +153,19 @@ fn usable(text: &str, network: &CircuitNetwork) -> Result<Vec<Vec<usize>>> {
         bail!("the network no longer has relays for any of the paths");
     }
     Ok(paths)
+}
+
+/// Whether downloads have lines already; then each further slot gets one too.
+pub(super) fn has_lines(args: &ServeArgs) -> bool {
+    args.terms.is_some() && is_shelf(&args.keeping.dir)
+}
+
+/// Endless circuits.
+pub(super) fn plan(
+    args: &ServeArgs,
+    network: &CircuitNetwork,
+    choice: &Choice,
+    given: Option<Vec<Vec<usize>>>,
+) -> Result<PathPlan> {
+    measure::plan(&args.measuring, network, choice, given, u64::MAX, Default::default())
 }

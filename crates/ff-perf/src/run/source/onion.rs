@@ -1,7 +1,7 @@
 //! The onion service of a source.
 
 use std::net::{Ipv4Addr, SocketAddr};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, Result, bail};
 use axum::Router;
@@ -9,7 +9,6 @@ use ff_circuits::network::{self, CircuitNetwork};
 use ff_operator::http;
 use tokio::net::TcpListener;
 
-use super::STALL;
 use crate::cli::source::SourceArgs;
 use crate::onion::{arti, tor};
 use crate::run::client::{State, check_internet, started};
@@ -72,22 +71,22 @@ impl Onion {
         }
     }
 
-    /// Serves until the service ends by itself.
+    /// Serves until the service ends by itself; a client may read nothing for `stall` at most.
     ///
     /// # Errors
     /// Always: the service has ended.
-    pub(super) async fn serve(self, router: Router) -> Result<()> {
+    pub(super) async fn serve(self, router: Router, stall: Duration) -> Result<()> {
         match self {
             Self::None => std::future::pending().await,
             Self::Arti(service, _state) => {
                 let arti::ArtiService { streams, ended, .. } = *service;
                 tokio::select! {
-                    never = http::serve_to_all(streams, router, STALL) => match never {},
+                    never = http::serve_to_all(streams, router, stall) => match never {},
                     _ = ended => bail!("Arti has ended the onion service"),
                 }
             }
             Self::Tor(service, listener) => tokio::select! {
-                never = http::serve_to_all(listener, router, STALL) => match never {},
+                never = http::serve_to_all(listener, router, stall) => match never {},
                 why = service.ended => {
                     bail!("the onion service has ended with its tor: {}", why.unwrap_or_default())
                 }

@@ -12,20 +12,19 @@ use std::fs::{self, File};
 use std::io::{self, BufReader};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
-use ff_base::utc::DAY_SECS;
-use ff_circuits::onionperf::day::{self, DayFile, Maker};
+use ff_circuits::onionperf::day;
 use ff_circuits::record::CircuitRecord;
-use serde::{Deserialize, Serialize};
 
 use super::Shelf;
-use crate::store::rotation::{MOST_NUMBER, Name, Now};
+use super::day_files::{DayFiles, FOLDER, NextFile, Open, Progress, SCHEMA};
+use crate::clocks::Now;
+use crate::store::error::{StoreError, io_error};
+use crate::store::lines;
+use crate::store::replace::replace;
+use crate::store::rotation::{MOST_NUMBER, Name};
 use crate::store::state::StateFile;
-use crate::store::{StoreError, io_error, lines, replace};
 
-/// Folder of these files, in the folder of lines.
-const FOLDER: &str = "onionperf";
 /// File that tells which lines are in files.
 const STATE: StateFile = StateFile {
     name: "onionperf.json",
@@ -35,55 +34,6 @@ const STATE: StateFile = StateFile {
 };
 /// Name of a file of [`FOLDER`] while it is written.
 const UNFINISHED: &str = "unfinished.new";
-/// Version of [`Progress`] as written.
-const SCHEMA: u32 = 1;
-/// How long the clock must be before a line's day until that day counts as over: a clock that is
-/// set back by a few seconds at midnight ends no day.
-const AHEAD: Duration = Duration::from_secs(3600);
-
-/// Which lines are in files.
-#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
-struct Progress {
-    schema: u32,
-    /// Number of the first circuit that is in no file.
-    first: u64,
-    /// File that is being written.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    next: Option<NextFile>,
-}
-
-/// File that is being written.
-#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
-struct NextFile {
-    /// Day of UTC, counted since 1970.
-    day: u64,
-    /// Number of the first circuit that is in no file once it is complete.
-    first: u64,
-}
-
-/// OnionPerf's files of a host.
-#[derive(Debug)]
-pub(super) struct DayFiles {
-    host: String,
-    /// Public address, if it is to be included.
-    address: Option<String>,
-    progress: Progress,
-    /// Lines that are in no file, if any.
-    open: Option<Open>,
-    /// Since when the clock has been before their day.
-    ahead_since: Option<Duration>,
-    /// Whether the index must be written again.
-    is_index_old: bool,
-}
-
-/// Position of the first lines that are in no file.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-struct Open {
-    /// Number of their first file of lines.
-    file: u64,
-    /// Day of the first of them whose day has no file, if any.
-    day: Option<u64>,
-}
 
 /// The first lines that are in no file, up to the first of another day without a file.
 #[derive(Debug, Default)]
@@ -96,48 +46,6 @@ struct Group {
     end: u64,
     /// Position of the lines after them.
     rest: Option<Open>,
-}
-
-impl DayFiles {
-    /// Path of a day's file in a folder of lines.
-    pub(super) fn path(&self, dir: &Path, day: u64) -> PathBuf {
-        dir.join(FOLDER).join(day::file_name(day, &self.host))
-    }
-
-    /// Records a line added to this file of lines, with its day if that has no file.
-    pub(super) fn added(&mut self, file: u64, day: Option<u64>) {
-        let open = self.open.get_or_insert(Open { file, day });
-        open.day = open.day.or(day);
-    }
-
-    /// Records that a day's file was removed.
-    pub(super) const fn removed(&mut self) {
-        self.is_index_old = true;
-    }
-
-    /// Number of the first file with lines that are in no day's file, if any.
-    pub(super) fn held(&self) -> Option<u64> {
-        self.open.map(|open| open.file)
-    }
-
-    /// A past day without a file, if any.
-    fn due(&mut self, now: Now) -> Option<u64> {
-        let (day, today) = (self.open?.day?, now.unix_secs / DAY_SECS);
-        if day <= today {
-            self.ahead_since = None;
-            return (day < today).then_some(day);
-        }
-        let since = *self.ahead_since.get_or_insert(now.elapsed);
-        (now.elapsed.saturating_sub(since) >= AHEAD).then_some(day)
-    }
-
-    /// Creates the content of a day's file.
-    fn make(&self, dir: &Path, day: u64, lines: &[CircuitRecord]) -> Result<DayFile, StoreError> {
-        let maker = Maker { host: &self.host, address: self.address.as_deref() };
-        let lines: Vec<&CircuitRecord> = lines.iter().collect();
-        let failed = |error| io_error(&self.path(dir, day))(io::Error::other(error));
-        day::file(day, &lines, maker).map_err(failed)
-    }
 }
 
 impl Group {

@@ -1,5 +1,7 @@
 use std::collections::BTreeMap;
+use std::time::Duration;
 
+use ff_base::utc::DAY_SECS;
 use ff_report::input::Inputs;
 use serde_json::Value;
 

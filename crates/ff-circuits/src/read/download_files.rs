@@ -1,4 +1,4 @@
-//! Chooses the reader of each file, and reads each file and each download once.
+//! Chooses the reader of each file with downloads, and reads each file and each download once.
 //!
 //! Our own lines count if they have a download or failed during one.
 
@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 
 use ff_report::input::Inputs;
 
-use super::{DownloadRecord, DownloadRecords};
-use crate::read::{ReadError, files, lines, name, onionperf, torperf};
+use super::downloads::{DownloadRecord, DownloadRecords};
+use super::{ReadError, files, lines, name, onionperf, torperf};
 use crate::record::Stage;
 
 /// The largest number of downloads of one of our files that are in memory together.

@@ -7,10 +7,10 @@ use ff_base::text::read_file;
 use ff_dir::microdescriptors::Microdescriptors;
 
 /// The file names; the second file has the newest ones.
-pub(super) const MICRODESCRIPTORS: [&str; 2] = ["cached-microdescs", "cached-microdescs.new"];
+pub(crate) const MICRODESCRIPTORS: [&str; 2] = ["cached-microdescs", "cached-microdescs.new"];
 
 /// The longest document that is read, in bytes: more than in a network of 100,000 relays.
-pub(super) const MOST_BYTES: u64 = 128 << 20;
+pub(crate) const MOST_BYTES: u64 = 128 << 20;
 
 /// A file that exists and cannot be read.
 #[derive(Debug, thiserror::Error)]
@@ -37,6 +37,6 @@ pub(crate) fn microdescriptors(dir: &Path) -> Result<Microdescriptors, Unreadabl
 }
 
 /// Whether a file or its directory does not exist.
-pub(super) fn is_absent(error: &io::Error) -> bool {
+pub(crate) fn is_absent(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }
