@@ -10,7 +10,7 @@ pub use claims::{Overclaim, believed_cells, check_claim};
 pub use draw::{Draw, Partial};
 pub use estimator::{Basis, estimate};
 pub use growth::is_growing;
-pub use path::{Counted, LEAST_ROUND_TRIP, PathSeen, segments_on_way};
+pub use path::{Counted, DELAYED_ACK, LEAST_ROUND_TRIP, PathSeen, segments_on_way};
 
 pub use crate::params::Estimator;
 use crate::params::Params;

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use ff_measurer::{MAX_QUEUE_CELLS, QUEUE, TcpSecond};
-use ff_proto::aggregate::{self, Counted, PathSeen, SecondSample};
+use ff_proto::aggregate::{self, Counted, DELAYED_ACK, PathSeen, SecondSample};
 use ff_proto::units::{BytesPerSec, Cells};
 
 use super::{Echoed, Samples};
@@ -17,40 +17,34 @@ const LONGER_MICROS: u64 = 500_000;
 const MAX_RAISE: f64 = 1.03;
 
 impl Echoed {
-    /// Whether its path carried what it could in a second: the relay had less than half of the
-    /// queue, the path was longer than windows fill, or it was cut off.
-    fn is_held_up(&self, second: usize) -> bool {
-        let tcp = &self.tcp[second];
-        is_cut_off(tcp) || is_too_long(tcp) || self.waits_elsewhere(second)
-    }
-
-    /// Whether most of the queue that the measurer keeps in front of a relay was not there at the
-    /// end of a second. By Little's law, what is on the network is the rate times TCP's round trip;
-    /// of the other cells in flight, those that are not in the measurer's own host are in the relay.
-    fn waits_elsewhere(&self, second: usize) -> bool {
-        let tcp = &self.tcp[second];
-        let bytes = |cells| as_float(Cells(cells).bytes());
-        let rate = bytes(self.claimed[second].unwrap_or(0));
-        if tcp.links == 0 || rate == 0.0 {
-            return false;
-        }
-        let in_flight = bytes(self.on_way_before(second + 1));
-        let on_network = rate * as_float(tcp.round_trip_now_micros) / 1e6;
-        let queue = (rate * QUEUE.as_secs_f64()).min(bytes(MAX_QUEUE_CELLS));
-        in_flight - on_network - as_float(tcp.unsent_bytes) < queue / 2.0
+    /// Whether its path was longer in a second than windows fill, or nothing arrived.
+    fn is_broken(&self, second: usize) -> bool {
+        is_cut_off(&self.tcp[second]) || is_too_long(&self.tcp[second])
     }
 
     /// Whether its path was too long for windows, or cut, in any of these seconds but one: that no
     /// more links mend.
     fn is_too_far(&self, counted: Range<usize>) -> bool {
-        let is_so = |tcp: &&TcpSecond| is_cut_off(tcp) || is_too_long(tcp);
-        self.tcp[counted].iter().filter(is_so).count() > 1
+        counted.filter(|&second| self.is_broken(second)).count() > 1
     }
 
-    /// Whether its path carried what it could in at least half of these seconds.
-    fn is_mostly_held_up(&self, counted: Range<usize>) -> bool {
-        let seconds = counted.len();
-        counted.filter(|&second| self.is_held_up(second)).count() * 2 >= seconds
+    /// Bytes of the queue that the measurer keeps in front of a relay that were there at the end of
+    /// a second, and the size of that queue. By Little's law, what is on the network is the rate
+    /// times TCP's round trip; of the other cells in flight, those that are not in the measurer's
+    /// own host are in the relay. What the delay of acknowledgements may add to the round trip is
+    /// no part of the queue. Nothing if the kernel gives no data.
+    fn queue(&self, second: usize) -> (f64, f64) {
+        let tcp = &self.tcp[second];
+        if tcp.links == 0 {
+            return (0.0, 0.0);
+        }
+        let bytes = |cells| as_float(Cells(cells).bytes());
+        let rate = bytes(self.claimed[second].unwrap_or(0));
+        let in_flight = bytes(self.on_way_before(second + 1));
+        let on_network = rate * as_float(tcp.round_trip_now_micros) / 1e6;
+        let queue = (rate * QUEUE.as_secs_f64()).min(bytes(MAX_QUEUE_CELLS));
+        let sure = (queue - rate * DELAYED_ACK.as_secs_f64()).max(0.0);
+        (in_flight - on_network - as_float(tcp.unsent_bytes), sure)
     }
 }
 
@@ -80,15 +74,30 @@ impl Samples {
         self.is_far && self.whole().is_ok_and(|seconds| aggregate::is_growing(&seconds, self.ratio))
     }
 
-    /// Whether the estimate would be greater without the seconds in which a measurer's path carried
-    /// what it could.
+    /// Whether the team's paths carried what they could in a second: the queue was not in the relay,
+    /// or one of them was broken.
+    fn is_held_up(&self, second: usize) -> bool {
+        self.waits_elsewhere(second) || self.echoed.iter().any(|one| one.is_broken(second))
+    }
+
+    /// Whether less than half of the team's queue was in the relay at the end of a second; whoever
+    /// looks for the relay's rate keeps none yet. A team has one queue, because a relay that is not
+    /// the limit leaves none of it.
+    fn waits_elsewhere(&self, second: usize) -> bool {
+        let queues = self.echoed.iter().map(|measurer| measurer.queue(second));
+        let (in_relay, queue) =
+            queues.fold((0.0, 0.0), |(sums, all), (one, whole)| (sums + one, all + whole));
+        !self.seconds[second].is_starting && in_relay < queue / 2.0
+    }
+
+    /// Whether the estimate would be greater without the seconds in which paths carried what they
+    /// could.
     fn is_lowered_by_held_up_seconds(&self) -> bool {
         let Ok(seconds) = self.whole() else { return false };
-        let is_free = |second| !self.echoed.iter().any(|measurer| measurer.is_held_up(second));
         let free: Vec<_> = self
             .counted()
             .zip(&seconds)
-            .filter(|(at, _)| is_free(*at))
+            .filter(|(at, _)| !self.is_held_up(*at))
             .map(|(_, one)| *one)
             .collect();
         let of = |seconds: &[SecondSample]| {
@@ -100,12 +109,16 @@ impl Samples {
     /// Whether the paths of a team that was allotted so much could not have carried `least` times
     /// what came back.
     fn has_hardly_room(&self, allotted: &[Option<BytesPerSec>], least: f64) -> bool {
+        let counted = self.counted();
+        let mostly = |is: &dyn Fn(usize) -> bool| {
+            counted.clone().filter(|&second| is(second)).count() * 2 >= counted.len()
+        };
+        let waits_elsewhere = mostly(&|second| self.waits_elsewhere(second));
         let (mut carried, mut carriable) = (0.0, 0.0);
         for ((measurer, path), allotted) in self.echoed.iter().zip(self.paths()).zip(allotted) {
-            let counted = self.counted();
             let rate = mean_rate(&measurer.claimed[counted.clone()]);
             let headroom = match path {
-                Some(_) if measurer.is_mostly_held_up(counted) => 1.0,
+                Some(_) if waits_elsewhere || mostly(&|second| measurer.is_broken(second)) => 1.0,
                 Some((path, _)) => path.headroom(),
                 None => f64::INFINITY,
             };

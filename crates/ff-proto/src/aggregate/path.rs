@@ -17,7 +17,7 @@ const OUT_OF_ORDER: f64 = 0.6;
 /// et al. 1998): then a connection has no room.
 const MOST_LOSS: f64 = 0.04;
 /// A smoothed round trip may contain the delay of an acknowledgement, at most this long on Linux.
-const DELAYED_ACK: Duration = Duration::from_millis(40);
+pub const DELAYED_ACK: Duration = Duration::from_millis(40);
 /// A loss rate needs at least so many losses.
 const MIN_LOSSES: f64 = 5.0;
 /// A loss rate follows from the seconds without losses if there are at least so many, or this part
