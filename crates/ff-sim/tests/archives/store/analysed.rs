@@ -11,7 +11,8 @@ use ff_archives::source;
 use ff_report::input::Inputs;
 use serde_json::Value;
 
-use super::made::{self, Archive, fails, month_of_consensuses, prints};
+use super::made::{self, Archive, fails, month_of_consensuses};
+use crate::program::{prints, run};
 
 /// Archives and a store of them: hours from the last day of February on, which the samples'
 /// descriptors are from.
@@ -145,7 +146,7 @@ fn what_was_left_out_of_other_months_does_not_count() {
         .put("cut", &made::consensus("2020-01-01 00:00:00", 1).as_bytes()[..2_000])
         .put("whole", made::consensus("2020-01-01 01:00:00", 1).as_bytes())
         .finish(true);
-    made::run(dir, &["ingest", "--collector", "archives", "--store", "store"]);
+    run(dir, &["ingest", "--collector", "archives", "--store", "store"]);
     // January has no descriptors of its own.
     let all = ["analyse", "--store", "store", "--json", "--allow-mixed"];
     let (status, text) = fails(dir, &all);

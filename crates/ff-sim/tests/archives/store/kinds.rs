@@ -8,7 +8,8 @@ use ff_archives::source;
 use ff_report::input::Inputs;
 use serde_json::Value;
 
-use super::made::{self, Archive, fails, prints};
+use super::made::{self, Archive, fails};
+use crate::program::prints;
 
 #[test]
 fn unmeasured_relays_and_weights_of_0_are_the_same_in_files_and_stores() {
