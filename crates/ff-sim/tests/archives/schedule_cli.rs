@@ -313,7 +313,7 @@ fn i14_new_relays_come_as_a_stores_consensuses_list_them() {
     for (hours, what) in [
         ("2019-07-14T13:00", "give hours in the form"),
         ("2019-07-14T16:00..2019-07-14T13:00", "give hours in the form"),
-        ("2019-08-14T13:00..2019-08-14T16:00", "it has no consensus of these hours"),
+        ("2019-08-14T13:00..2019-08-14T16:00", "no consensus from 2019-08-14T13:00:00 to 2019-"),
         ("2019-07-14T12:00..2019-07-14T13:00", "has no new relays"),
     ] {
         let hours = span(hours);
