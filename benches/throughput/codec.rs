@@ -5,14 +5,14 @@ use std::hint::black_box;
 
 use criterion::{Criterion, Throughput};
 use ed25519_dalek::SigningKey;
-use ff_measurer::link::record::{self, HEADER, Opened, Opener, RECORD_OVERHEAD, Sealer};
+use ff_measurer::link::record::{HEADER, Opened, RECORD_OVERHEAD};
 use ff_measurer::measurer_id;
 use ff_proto::cell::{BODY_LEN, CELL_LEN, CMD_MEAS_ECHO, CellAssembler, fixed_cell, peek_cell};
 use ff_proto::ids::{CryptoKind, MeasurementId};
 use ff_proto::msg::{MeasParams, MeasurerGrant, Msg, Signed};
 use ff_proto::session::measurer::MEASUREMENT_CIRC_ID;
-use rustls::crypto::cipher::{AeadKey, Iv};
-use rustls::{ConnectionTrafficSecrets, ExtractedSecrets};
+
+use crate::record_layer::sealer_and_opener;
 
 /// Cells of one buffer: what a peer's TLS record brings.
 const CELLS: usize = 8;
@@ -133,16 +133,4 @@ fn records(criterion: &mut Criterion) {
         });
     }
     group.finish();
-}
-
-/// A record layer that talks to itself. rustls lets nobody make a key of 16 bytes, and so no
-/// AES-128, which is what measurements use and a little cheaper.
-fn sealer_and_opener() -> (Sealer, Opener) {
-    let secrets = || ConnectionTrafficSecrets::Aes256Gcm {
-        key: AeadKey::from([7; 32]),
-        iv: Iv::from([9; 12]),
-    };
-    let secrets = ExtractedSecrets { tx: (0, secrets()), rx: (0, secrets()) };
-    let (sealer, opener, _) = record::pair(&secrets).expect("the suite is known");
-    (sealer, opener)
 }

@@ -5,6 +5,7 @@ mod codec;
 mod content;
 mod echo;
 mod loopback;
+mod record_layer;
 mod schedule;
 
 use std::time::Duration;

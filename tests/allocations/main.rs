@@ -4,6 +4,8 @@ mod counting;
 mod forwarder;
 #[path = "../../benches/throughput/loopback.rs"]
 mod loopback;
+#[path = "../../benches/throughput/record_layer.rs"]
+mod record_layer;
 mod running;
 mod sans_io;
 mod target;

@@ -2,15 +2,14 @@
 
 use std::ops::Range;
 
-use ff_measurer::link::record::{self, HEADER, Opened, Opener, RECORD_OVERHEAD, Sealer};
+use ff_measurer::link::record::{HEADER, Opened, Opener, RECORD_OVERHEAD, Sealer};
 use ff_proto::cell::{CELL_LEN, CellAssembler, HEADER_LEN};
 use ff_proto::circuit::{CircuitKeys, EchoCircuit, ForwardKey};
 use ff_proto::session::SessionFailure;
 use ff_proto::session::measurer::{EchoEvent, EchoLink, LinkSecrets, MEASUREMENT_CIRC_ID};
-use rustls::crypto::cipher::{AeadKey, Iv};
-use rustls::{ConnectionTrafficSecrets, ExtractedSecrets};
 
 use crate::counting::ThreadCounts;
+use crate::record_layer::sealer_and_opener;
 
 /// Cells of a record.
 const CELLS_PER_RECORD: usize = 6;
@@ -62,8 +61,8 @@ impl Way {
         Self {
             link: EchoLink::new(MEASUREMENT_CIRC_ID, &secrets, &keys, 1e-2),
             target: EchoCircuit::new(MEASUREMENT_CIRC_ID, &keys),
-            there: record_layer(),
-            back: record_layer(),
+            there: sealer_and_opener(),
+            back: sealer_and_opener(),
             cells: CellAssembler::default(),
             record: vec![0; CELLS_PER_RECORD * CELL_LEN + RECORD_OVERHEAD],
         }
@@ -101,17 +100,6 @@ fn carry((sealer, opener): &mut (Sealer, Opener), record: &mut [u8]) {
     sealer.seal(record).expect("the key is fresh enough");
     let opened = opener.open(record).expect("it is a good record");
     assert_eq!(opened, Opened::Data { plaintext: PLAINTEXT, wire_len: record.len() });
-}
-
-/// A sealer and the opener at the other end.
-fn record_layer() -> (Sealer, Opener) {
-    let secrets = || ConnectionTrafficSecrets::Aes256Gcm {
-        key: AeadKey::from([7; 32]),
-        iv: Iv::from([9; 12]),
-    };
-    let secrets = ExtractedSecrets { tx: (0, secrets()), rx: (0, secrets()) };
-    let (sealer, opener, _) = record::pair(&secrets).expect("the suite is known");
-    (sealer, opener)
 }
 
 #[test]

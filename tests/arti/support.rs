@@ -1,24 +1,27 @@
 //! Parts shared by these tests: a relay in a namespace, and measuring it or sending cells through
 //! it.
 
+#[path = "../c_tor/support/measuring.rs"]
+mod measuring;
+
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use base64ct::{Base64Unpadded, Encoding};
 use ed25519_dalek::SigningKey;
 use ff_coordinator::measure::{self, MeasurePlan};
-use ff_coordinator::team::{LocalMeasurer, TeamMember};
 use ff_lab::net::Namespace;
 use ff_lab::{ArtiRelay, ArtiRelayPlan, NETWORK};
-use ff_measurer::link::{LinkOptions, TargetAddr};
+use ff_measurer::START_LEAD;
+use ff_measurer::link::TargetAddr;
 use ff_measurer::transit::{Transit, TransitError, TransitEvent, TransitOrder};
-use ff_measurer::{START_LEAD, measurer_id};
 use ff_plan::outcome::Outcome;
 use ff_proto::params::Params;
-use ff_proto::units::{BytesPerSec, Cells};
+use ff_proto::units::Cells;
 use rustix::thread::{CpuSet, sched_setaffinity};
+
+use self::measuring::plan_for;
+pub(crate) use self::measuring::{coordinator, estimate, identity};
 
 /// Where relays listen.
 pub(crate) const RELAY: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(198, 18, 0, 2), 9001);
@@ -56,16 +59,6 @@ pub(crate) fn namespace() -> Namespace {
 pub(crate) fn number(variable: &str) -> Option<u64> {
     let text = std::env::var(variable).ok()?;
     Some(text.parse().unwrap_or_else(|_| panic!("{variable}: {text:?} is not a number")))
-}
-
-/// A fresh coordinator.
-pub(crate) fn coordinator() -> SigningKey {
-    SigningKey::from_bytes(&rand::random())
-}
-
-/// A coordinator's identity as a configuration has it.
-pub(crate) fn identity(key: &SigningKey) -> String {
-    Base64Unpadded::encode_string(&measurer_id(key).0)
 }
 
 /// The section by which these coordinators may measure, with more lines.
@@ -127,25 +120,7 @@ pub(crate) fn target(relay: &ArtiRelay) -> TargetAddr {
 
 /// What to measure a relay with: one measurer in this process.
 pub(crate) fn plan(relay: &ArtiRelay, key: &SigningKey, params: Params) -> MeasurePlan {
-    let (target, sockets) = (target(relay), params.sockets);
-    MeasurePlan {
-        address_text: target.addr.to_string(),
-        target,
-        fingerprint: None,
-        key: key.clone(),
-        params,
-        team: vec![TeamMember {
-            measurer: Arc::new(LocalMeasurer::new("0", coordinator(), Vec::new())),
-            sockets,
-            rate: None,
-        }],
-        limit: None,
-        is_local: true,
-        round_trip: None,
-        expected: None,
-        place: None,
-        link: LinkOptions::default(),
-    }
+    plan_for(target(relay), key, params)
 }
 
 /// Runs what waits in this thread.
@@ -157,15 +132,6 @@ pub(crate) fn block_on<T>(work: impl Future<Output = T>) -> T {
 /// Measures.
 pub(crate) fn measure(relay: &ArtiRelay, key: &SigningKey, params: Params) -> Outcome {
     block_on(measure::measure(&plan(relay, key, params), |_| {}))
-}
-
-/// The estimate of a measurement that went well.
-///
-/// # Panics
-/// If it did not.
-pub(crate) fn estimate(outcome: &Outcome) -> BytesPerSec {
-    assert!(outcome.result.is_ok(), "{:?}", outcome.result);
-    outcome.estimate.expect("an estimate")
 }
 
 /// What to send through a relay for so long, by so many links and circuits.

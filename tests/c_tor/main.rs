@@ -12,6 +12,8 @@ mod fuzz;
 mod ingress;
 mod options;
 mod orders;
+#[path = "../faults/program.rs"]
+mod program;
 mod rules;
 mod saturated;
 mod service;

@@ -11,12 +11,12 @@ mod processes;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use ff_lab::{Network, RelayConfig, RelayStatus, relay_statuses};
+use ff_lab::{Network, RelayStatus, relay_statuses};
 use ff_store::{Attempt, Seconds};
 
 use self::processes::{Coordinator, PERIOD_SECS};
 use crate::support::meter::as_f64;
-use crate::support::{among_others, ff_tor};
+use crate::support::{among_others, measurable_network};
 
 /// What the relays are limited to, in Mbit/s; the last one is the exit. They also are the directory
 /// of a network that has a consensus every few seconds, which takes up to 80 kB/s of one of them
@@ -89,24 +89,15 @@ fn authorities_vote_with_what_a_service_of_many_processes_publishes() {
 
 /// Starts the network: each authority reads one coordinator's file.
 fn start_network(coordinators: &[&Coordinator; 2], dir: &Path) -> Network {
-    let allowed: Vec<_> = coordinators.iter().map(|one| one.identity.as_str()).collect();
+    let allowed: Vec<_> = coordinators.iter().map(|one| one.identity.clone()).collect();
     // All authorities have one setting, and the first coordinator's files: those of the second are
     // checked by the tests of demo --network.
     let file = coordinators[0].dir.join("v3bw/latest.v3bw");
-    let builder = Network::builder()
-        .tor(ff_tor())
-        .torrc("FFMeasurementsAllowed 1")
-        .torrc(format!("FFAllowedCoordinators {}", allowed.join(",")))
-        .torrc("CountPrivateBandwidth 1")
-        .authorities(3)
+    let network = measurable_network(&allowed, &RELAYS_MBIT)
         .authority_torrc(AUTHORITY_LIMIT)
-        .authority_torrc(format!("V3BandwidthsFile {}", file.display()));
-    let relay = |&(name, mbit): &(&str, u64)| {
-        let exit = name.starts_with("exit");
-        RelayConfig { exit, ..RelayConfig::middle(name) }.bandwidth_rate(mbit * 125_000)
-    };
-    let network = RELAYS_MBIT.iter().map(relay).fold(builder, ff_lab::NetworkBuilder::relay);
-    let network = network.start().expect("a network");
+        .authority_torrc(format!("V3BandwidthsFile {}", file.display()))
+        .start()
+        .expect("a network");
     eprintln!("the network in {} was ready after {:.1?}", dir.display(), network.start_time());
     network
 }

@@ -1,22 +1,22 @@
 //! Parts shared by these tests: the tor to test, relays that may be measured, and measuring them.
 
+mod measuring;
 pub(crate) mod meter;
 
 use std::path::PathBuf;
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use base64ct::{Base64Unpadded, Encoding};
 use ed25519_dalek::SigningKey;
 use ff_coordinator::measure::{self, MeasurePlan, Progress};
-use ff_coordinator::team::{LocalMeasurer, TeamMember};
-use ff_lab::{NetworkBuilder, Node, RelayConfig};
-use ff_measurer::link::{LinkOptions, TargetAddr};
-use ff_measurer::measurer_id;
+use ff_lab::{Network, NetworkBuilder, Node, RelayConfig};
+use ff_measurer::link::TargetAddr;
 use ff_plan::outcome::Outcome;
 use ff_proto::failure::FailureKind;
 use ff_proto::params::Params;
-use ff_proto::units::BytesPerSec;
 use rustix::thread::{CpuSet, sched_setaffinity};
+
+use self::measuring::plan_for;
+pub(crate) use self::measuring::{coordinator, estimate, identity};
 
 /// Why the tests are ignored by default.
 ///
@@ -61,16 +61,6 @@ pub(crate) fn among_others() -> RwLockReadGuard<'static, ()> {
     TRAFFIC.read().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A fresh coordinator.
-pub(crate) fn coordinator() -> SigningKey {
-    SigningKey::from_bytes(&rand::random())
-}
-
-/// A coordinator's identity as torrc has it.
-pub(crate) fn identity(key: &SigningKey) -> String {
-    Base64Unpadded::encode_string(&measurer_id(key).0)
-}
-
 /// A relay that this coordinator may measure, bound by its limits on loopback, too.
 pub(crate) fn measurable(nickname: &str, coordinator: &SigningKey) -> RelayConfig {
     RelayConfig::middle(nickname)
@@ -78,6 +68,25 @@ pub(crate) fn measurable(nickname: &str, coordinator: &SigningKey) -> RelayConfi
         .torrc("FFMeasurementsAllowed 1")
         .torrc(format!("FFAllowedCoordinators {}", identity(coordinator)))
         .torrc("CountPrivateBandwidth 1")
+}
+
+/// A network with three authorities and relays of these names and limits in Mbit/s, which these
+/// coordinators may measure, on loopback, too. Relays whose names begin with `exit` are exits.
+pub(crate) fn measurable_network(
+    coordinators: &[String],
+    relays_mbit: &[(&str, u64)],
+) -> NetworkBuilder {
+    let builder = Network::builder()
+        .tor(ff_tor())
+        .torrc("FFMeasurementsAllowed 1")
+        .torrc(format!("FFAllowedCoordinators {}", coordinators.join(",")))
+        .torrc("CountPrivateBandwidth 1")
+        .authorities(3);
+    let relay = |&(name, mbit): &(&str, u64)| {
+        let exit = name.starts_with("exit");
+        RelayConfig { exit, ..RelayConfig::middle(name) }.bandwidth_rate(mbit * 125_000)
+    };
+    relays_mbit.iter().map(relay).fold(builder, NetworkBuilder::relay)
 }
 
 /// Gives a node core 0 and everything else core 1, the calling thread and what it starts included;
@@ -94,26 +103,8 @@ pub(crate) fn on_two_cores(builder: NetworkBuilder, node: &str) -> NetworkBuilde
 
 /// What to measure a relay with: one measurer in this process.
 pub(crate) fn plan(node: &Node, key: &SigningKey, params: Params) -> MeasurePlan {
-    let addr = node.or_addr();
-    let sockets = params.sockets;
-    MeasurePlan {
-        target: TargetAddr { addr, ed_identity: node.ed_identity().into() },
-        address_text: addr.to_string(),
-        fingerprint: None,
-        key: key.clone(),
-        params,
-        team: vec![TeamMember {
-            measurer: Arc::new(LocalMeasurer::new("0", coordinator(), Vec::new())),
-            sockets,
-            rate: None,
-        }],
-        limit: None,
-        is_local: true,
-        round_trip: None,
-        expected: None,
-        place: None,
-        link: LinkOptions::default(),
-    }
+    let target = TargetAddr { addr: node.or_addr(), ed_identity: node.ed_identity().into() };
+    plan_for(target, key, params)
 }
 
 /// Measures; `watch` sees the progress.
@@ -140,13 +131,4 @@ pub(crate) fn stood_still(outcome: &Outcome) -> bool {
         eprintln!("the machine stood still: {failure:?}");
     }
     is_it
-}
-
-/// The estimate of a measurement that went well.
-///
-/// # Panics
-/// If it did not.
-pub(crate) fn estimate(outcome: &Outcome) -> BytesPerSec {
-    assert!(outcome.result.is_ok(), "{:?}", outcome.result);
-    outcome.estimate.expect("an estimate")
 }

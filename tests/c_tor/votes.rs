@@ -14,7 +14,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use base64ct::{Base64Unpadded, Encoding};
 use ed25519_dalek::SigningKey;
 use ff_dir::bandwidth::MAX_FILE_AGE_SECS;
-use ff_lab::{Network, Node, RelayConfig, RelayStatus, relay_statuses};
+use ff_lab::{Network, Node, RelayStatus, relay_statuses};
 use ff_plan::outcome::Outcome;
 use ff_plan::publish::v3bw::{BandwidthFile, DirectoryFacts, Publication};
 use ff_plan::publish::{LATEST, Shelf};
@@ -24,7 +24,7 @@ use sha2::{Digest, Sha256};
 
 use crate::support::meter::as_f64;
 use crate::support::{
-    among_others, coordinator, estimate, ff_tor, identity, measure, plan, stood_still,
+    among_others, coordinator, estimate, identity, measurable_network, measure, plan, stood_still,
 };
 
 /// The relays' limits in Mbit/s; the last one is the exit.
@@ -81,19 +81,10 @@ fn authorities_vote_for_what_was_measured() {
 /// Starts the network.
 fn start(keys: &[SigningKey], dir: &Path) -> Network {
     let allowed: Vec<_> = keys.iter().map(identity).collect();
-    let builder = Network::builder()
-        .tor(ff_tor())
-        .torrc("FFMeasurementsAllowed 1")
-        .torrc(format!("FFAllowedCoordinators {}", allowed.join(",")))
-        .torrc("CountPrivateBandwidth 1")
-        .authorities(3)
-        .authority_torrc(format!("V3BandwidthsFile {}", dir.join(LATEST).display()));
-    let relay = |&(name, mbit): &(&str, u64)| {
-        let exit = name.starts_with("exit");
-        RelayConfig { exit, ..RelayConfig::middle(name) }.bandwidth_rate(mbit * 125_000)
-    };
-    let network = RELAYS_MBIT.iter().map(relay).fold(builder, ff_lab::NetworkBuilder::relay);
-    let network = network.start().expect("a network");
+    let network = measurable_network(&allowed, &RELAYS_MBIT)
+        .authority_torrc(format!("V3BandwidthsFile {}", dir.join(LATEST).display()))
+        .start()
+        .expect("a network");
     eprintln!("the network was ready after {:.1?}", network.start_time());
     network
 }

@@ -5,7 +5,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::process::finish;
+use crate::program::finish;
 
 /// How much a disk holds, as mount(8) writes it.
 const SIZE: &str = "size=32m";

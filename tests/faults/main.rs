@@ -18,6 +18,7 @@ mod documents;
 mod fault;
 mod machine;
 mod process;
+mod program;
 mod proxy;
 mod pulse;
 mod restarts;
@@ -110,9 +111,9 @@ fn end_well(run: &mut Run) {
     run.pass(Duration::from_secs(1));
     run.witness.check(&run.world, None);
     let out = run.world.path("export.csv");
-    let mut export = Command::new(process::program("ff-bwauth"));
+    let mut export = Command::new(program::program("ff-bwauth"));
     export.arg("export").arg("--store").arg(run.world.path("state/store.sqlite"));
-    process::finish(export.arg("--out").arg(&out));
+    program::finish(export.arg("--out").arg(&out));
     let rows = std::fs::read_to_string(&out).expect("an export").lines().count() - 1;
     assert!(rows >= run.witness.finished(), "{rows} of {} are exported", run.witness.finished());
 }

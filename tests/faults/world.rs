@@ -24,7 +24,8 @@ use tempfile::TempDir;
 
 use crate::disk::Disk;
 use crate::documents::Documents;
-use crate::process::{Process, finish, program};
+use crate::process::Process;
+use crate::program::{finish, program};
 use crate::proxy::{Line, Proxy};
 use crate::pulse::Pulse;
 use crate::target::{self, Heard};

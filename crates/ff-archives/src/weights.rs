@@ -144,7 +144,7 @@ impl Case {
 pub enum NoWeights {
     /// A class has no weight, which is possible only before method 26: the formulas would divide by
     /// it.
-    #[error("no relay is in the class {}", .0.name())]
+    #[error("no relay of the class {} has a weight, so the formulas would divide by 0", .0.name())]
     EmptyClass(Position),
     /// The specification's last resort gives values outside the scale.
     #[error("there is too much bandwidth in the middle to divide the rest by dir-spec 3.8.3")]

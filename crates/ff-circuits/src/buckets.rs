@@ -194,7 +194,7 @@ mod tests {
     use super::*;
 
     /// The fingerprint that repeats this digit.
-    fn id(digit: char) -> String {
+    pub(super) fn id(digit: char) -> String {
         digit.to_string().repeat(40)
     }
 

@@ -194,7 +194,10 @@ fn export(file: &str, bytes: &[u8]) -> Result<Capacities> {
     let header = csv.headers().with_context(|| named(1))?.clone();
     let place = |name: &str| {
         let found = header.iter().position(|column| column == name);
-        found.with_context(|| format!("{}: there is no column {name}", named(1)))
+        found.with_context(|| {
+            let needed = COLUMNS.join(" and ");
+            format!("{}: the column {name} is missing; a table needs {needed}", named(1))
+        })
     };
     let [id, estimate] = [place(COLUMNS[0])?, place(COLUMNS[1])?];
     let verdict = header.iter().position(|column| column == VERDICT);
@@ -290,7 +293,7 @@ mod tests {
             (format!("{head}\r\n\r\n{good}\r\nB,1\r\n"), "f, line 4: \"B\""),
             (format!("{head},note\n{good},\"two\nlines\"\nB,1\n"), "f, line 4: \"B\""),
             (format!("\u{feff}x,{head}\nx,{good}\n\nx,B,1\n"), "f, line 4: \"B\""),
-            (format!("\"x,{head},y\n{good}\n"), "f, line 1: there is no column fingerprint"),
+            (format!("\"x,{head},y\n{good}\n"), "f, line 1: the column fingerprint is missing"),
             (format!("{head}\n{}fast\n", &good[..41]), "f, line 2: the estimate \"fast\""),
             (format!("{head}\n{good}e400\n"), "f, line 2: the estimate \"1000e400\""),
             (format!("{head}\n{}\n", &good[..41]), "f: no relay of 1 has a capacity above 0"),

@@ -98,12 +98,14 @@ pub enum NoPaths {
     NoWeights,
     /// No relay can be the exit; policies are unknown.
     #[error(
-        "there is no running exit that may be drawn (with the flag Stable for ports of long streams, such as 22, if any relay has it)"
+        "no running exit may be drawn: give another consensus; for ports of long streams, such as 22, \
+         the exit also needs the flag Stable if any relay has it"
     )]
     NoExit,
     /// No relay can be the guard.
     #[error(
-        "there is no running guard that may be drawn (with the flag Stable for ports of long streams, such as 22, if any relay has it)"
+        "no running guard may be drawn: give another consensus; for ports of long streams, such as 22, \
+         the guard also needs the flag Stable if any relay has it"
     )]
     NoGuard,
     /// No combination of relays is allowed.

@@ -251,7 +251,7 @@ impl Reading {
     /// Looks at the relays as a whole.
     fn check_relays(&mut self) {
         if self.lines.is_empty() {
-            self.find(1, Severity::Against, "there is no relay in it");
+            self.find(1, Severity::Against, "no line lists a relay");
         }
         let mut first = HashMap::new();
         let mut found = Vec::new();

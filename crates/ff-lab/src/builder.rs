@@ -355,7 +355,10 @@ impl NetworkBuilder {
         if let Some((number, _)) =
             self.lines_of_authority.iter().find(|(number, _)| *number >= self.authorities)
         {
-            return misuse(format!("there is no authority {number}"));
+            return misuse(format!(
+                "there is no authority {number}: the network has {}, counted from 0",
+                self.authorities
+            ));
         }
         if !self.arti_relays.is_empty() && self.hosts.is_none() {
             return misuse(
@@ -366,7 +369,10 @@ impl NetworkBuilder {
         if let Some((number, _)) =
             self.lines_of_client.iter().find(|(number, _)| *number >= self.clients)
         {
-            return misuse(format!("there is no client {number}"));
+            return misuse(format!(
+                "there is no client {number}: the network has {}, counted from 0",
+                self.clients
+            ));
         }
         if self.hosts.is_some() && self.first_address.is_some() {
             return misuse(

@@ -97,7 +97,7 @@ impl HostsPlan {
             return Err(Error::Misuse(format!("there are two hosts named {name}")));
         }
         if let Some(name) = self.links.keys().find(|name| !names.contains(name)) {
-            return Err(Error::Misuse(format!("there is a link for {name}, but no such host")));
+            return Err(Error::Misuse(format!("links: {}", no_host(name, names))));
         }
         let host = |(number, name): (u8, &String)| {
             let link = self.links.get(name).or(self.link.as_ref());
@@ -114,6 +114,11 @@ impl HostsPlan {
             seed: self.seed,
         })
     }
+}
+
+/// Says that none of the hosts with these names has this name.
+fn no_host(name: &str, names: &[String]) -> String {
+    format!("no host is named {name}; the hosts are {}", names.join(", "))
 }
 
 /// The hosts of a running network.
@@ -140,8 +145,9 @@ impl Hosts {
     }
 
     pub(crate) fn host(&self, name: &str) -> Result<Host> {
+        let names = || self.plan.hosts.iter().map(|host| host.name.clone()).collect::<Vec<_>>();
         let index = self.plan.hosts.iter().position(|host| host.name == name);
-        let index = index.ok_or_else(|| Error::Misuse(format!("there is no host {name}")))?;
+        let index = index.ok_or_else(|| Error::Misuse(no_host(name, &names())))?;
         Ok(Host { hosts: self.clone(), index })
     }
 

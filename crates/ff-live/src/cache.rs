@@ -68,7 +68,9 @@ pub fn newest_consensus(cache_dir: &Path) -> Result<PathBuf, String> {
     let dir = dir(cache_dir);
     let times = consensus_times(&dir, Flavor::Ns).map_err(|error| error.to_string())?;
     let newest = times.first().map(|&time| dir.join(consensus_name(Flavor::Ns, time)));
-    newest.ok_or_else(|| format!("there is no consensus in {}", dir.display()))
+    newest.ok_or_else(|| {
+        format!("no consensus in {}: the coordinator has not fetched one yet", dir.display())
+    })
 }
 
 /// When the consensuses of a flavour that are in a directory became valid, the newest first.

@@ -40,7 +40,7 @@ pub enum DirectoryError {
         status: String,
     },
     /// No server had a consensus to go by.
-    #[error("no usable consensus: {}", if tried.is_empty() { "there is no server to ask".to_owned() } else { tried.join("; ") })]
+    #[error("no usable consensus: {}", if tried.is_empty() { "no server was asked, as none is known or the time was up".to_owned() } else { tried.join("; ") })]
     NoConsensus {
         /// Each server that was asked, with the reason.
         tried: Vec<String>,

@@ -450,7 +450,10 @@ impl MeasurementRow {
     fn crypto(&self) -> Result<Option<CryptoKind>, String> {
         let Some(name) = &self.crypto else { return Ok(None) };
         let kind = CryptoKind::SUPPORTED.iter().find(|kind| kind.name() == name);
-        kind.copied().map(Some).ok_or_else(|| format!("there is no cipher {name:?}"))
+        kind.copied().map(Some).ok_or_else(|| {
+            let known = CryptoKind::SUPPORTED.iter().map(|kind| kind.name()).collect::<Vec<_>>();
+            format!("unknown cipher {name:?}; this program knows {}", known.join(", "))
+        })
     }
 }
 
@@ -466,7 +469,10 @@ impl ResultRow {
             (verdict, None) => verdict,
         };
         let found = Verdict::ALL.iter().find(|known| known.name() == verdict);
-        found.map(|verdict| Ok(*verdict)).ok_or_else(|| format!("there is no verdict {verdict:?}"))
+        found.map(|verdict| Ok(*verdict)).ok_or_else(|| {
+            let known = Verdict::ALL.iter().map(|known| known.name()).collect::<Vec<_>>();
+            format!("unknown verdict {verdict:?}; this program knows {}", known.join(", "))
+        })
     }
 }
 

@@ -147,7 +147,7 @@ mod tests {
     use super::*;
 
     /// Rates of these numbers of bytes a second.
-    fn rates(bytes: &[u64]) -> Vec<BytesPerSec> {
+    pub(super) fn rates(bytes: &[u64]) -> Vec<BytesPerSec> {
         bytes.iter().copied().map(BytesPerSec::new).collect()
     }
 

@@ -69,6 +69,8 @@ const DAY_OF_E9: u64 = 1_565_913_600;
 const RELAYS: &str = "d-2019/jan2019-relays.csv.xz";
 /// The option for figures of all data instead of a sample.
 const NEEDS_DATA: &str = "--data";
+/// Why a network has no weight error.
+const NO_ERROR: &str = "no relay has both a weight and a capacity";
 /// A gap is longer than this: the tables' times are 8 hours apart, some a little more.
 const GAP_SECS: u64 = 12 * 3600;
 
@@ -263,8 +265,8 @@ fn relays_of_january(data: &mut Data<'_>) -> Result<Vec<Value>> {
     {
         let found = weight_error(&network, capacity, Scale::None, |_| true);
         let errors = stats::sorted(found.relay_errors.iter().flatten().copied().collect());
-        let under = under_weighted(&errors).context("no relay has a weight error")?;
-        let error = found.weight_error.context("no weight error")?;
+        let under = under_weighted(&errors).context(NO_ERROR)?;
+        let error = found.weight_error.context(NO_ERROR)?;
         values.push(value("A4", format!("January 2019{name}"), under * 100.0));
         values.push(value("A5", format!("January 2019{name}"), error * 100.0));
     }
@@ -289,10 +291,10 @@ fn may(data: &mut Data<'_>) -> Result<Vec<Value>> {
     let errors = stats::sorted(now.relay_errors.iter().flatten().copied().collect());
     let by_running =
         weight_error(&network, CapacityKind::Known, Scale::Running, |_| true).weight_error;
-    let under = under_weighted(&errors).context("no relay has a weight error")?;
+    let under = under_weighted(&errors).context(NO_ERROR)?;
     Ok(vec![
         value("A4", "May 2024", under * 100.0),
-        value("A5", "May 2024, by time of running", by_running.context("no weight error")? * 100.0),
+        value("A5", "May 2024, by time of running", by_running.context(NO_ERROR)? * 100.0),
     ])
 }
 
@@ -315,7 +317,7 @@ fn february(data: &mut Data<'_>) -> Result<Vec<Value>> {
         value("A10", "descriptors", descriptors.all.len() as f64),
         value("A10", "joined", known().count() as f64),
         value("A10", "part of all weight", weight / network.total_weight() * 100.0),
-        value("A10", "weight error among them", error.context("no weight error")? * 100.0),
+        value("A10", "weight error among them", error.context(NO_ERROR)? * 100.0),
     ])
 }
 

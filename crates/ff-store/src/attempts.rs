@@ -107,7 +107,7 @@ fn check_plan(
         Ok((row.get::<_, Fingerprint>(0)?, row.get::<_, bool>(1)?, row.get::<_, bool>(2)?))
     })?;
     match found {
-        None => refused("there is no such row"),
+        None => refused("the store has no row of this number"),
         Some((relay, ..)) if relay != *fingerprint => refused("it is another relay's"),
         Some((_, true, _)) => refused("it is left out"),
         Some((.., true)) => refused("it has been begun already"),

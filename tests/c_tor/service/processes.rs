@@ -9,6 +9,8 @@ use ff_lab::Network;
 use ff_measurer::{key, measurer_id};
 use ff_store::{Attempt, Planned, Seconds, Store, StoreError};
 
+use crate::program::{finish, program};
+
 /// The length of a period in seconds.
 pub(super) const PERIOD_SECS: u64 = 60;
 /// The part of a slot without measurement: links open in it, and end.
@@ -23,23 +25,6 @@ impl Drop for Running {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
-}
-
-/// A program of this workspace, which was built with the tests.
-fn program(name: &str) -> PathBuf {
-    let test = std::env::current_exe().expect("this test's own path");
-    let dir = test.parent().and_then(Path::parent).expect("the folder of what was built");
-    let path = dir.join(name);
-    assert!(path.exists(), "{} is not built: cargo build --workspace", path.display());
-    path
-}
-
-/// Runs a command that ends by itself; what it prints.
-fn finish(command: &mut Command) -> String {
-    let output = command.output().expect("the program runs");
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    assert!(output.status.success(), "{command:?}: {}", text(&output.stderr));
-    text(&output.stdout)
 }
 
 /// Starts a program and waits until it prints this on standard error; returns the rest of the line.

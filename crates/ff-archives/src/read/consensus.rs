@@ -245,7 +245,7 @@ impl Consensus {
             (Part::FooterLine, b"directory-signature") => Ok(Part::Footer),
             (Part::FooterLine | Part::Footer, _) => Ok(part),
             (_, b"directory-signature") if self.method >= FIRST_METHOD_WITH_FOOTER => {
-                Err("there is no footer before the signatures".to_owned())
+                Err("no line `directory-footer` is before the signatures".to_owned())
             }
             (_, b"directory-signature") => Ok(Part::Footer),
             _ => Ok(Part::FooterLine),
@@ -362,7 +362,7 @@ impl Consensus {
 
     /// The relay that is being read.
     fn last(&mut self) -> Result<&mut ConsensusRelay, Wrong> {
-        self.relays.last_mut().ok_or_else(|| "there is no relay before it".to_owned())
+        self.relays.last_mut().ok_or_else(|| "no line `r` of a relay is before it".to_owned())
     }
 
     /// `w`: `Bandwidth=N` and `Unmeasured=1`.

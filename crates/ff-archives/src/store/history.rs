@@ -86,13 +86,20 @@ impl<'a> History<'a> {
         until: Option<Month>,
         allow_mixed: bool,
     ) -> Result<Self, ArchiveStoreError> {
-        let mut months = store.months(Documents::Consensuses)?;
-        months.retain(|&month| {
-            since.is_none_or(|since| since <= month) && until.is_none_or(|until| month <= until)
-        });
+        let all = store.months(Documents::Consensuses)?;
+        let is_wanted = |month: &Month| {
+            since.is_none_or(|since| since <= *month) && until.is_none_or(|until| *month <= until)
+        };
+        let months: Vec<_> = all.iter().copied().filter(is_wanted).collect();
         let broken = |reason: &str| ArchiveStoreError::broken(store.dir(), reason);
         if months.is_empty() {
-            return Err(broken("it has no consensuses of these months"));
+            return Err(broken(&match &all[..] {
+                [] => "it has no consensuses: ingest them first".to_owned(),
+                [first, .., last] => {
+                    format!("it has no consensuses of these months, but of {first} to {last}")
+                }
+                [month] => format!("it has no consensuses of these months, but of {month}"),
+            }));
         }
         let described = store.months(Documents::Descriptors)?;
         let is_far =

@@ -7,6 +7,7 @@ use ff_proto::units::BytesPerSec;
 
 use super::described::{ByDigest, Families, descriptors, families};
 use super::error::ArchiveStoreError;
+use super::hours::utc;
 use super::listed::{Relays, consensuses};
 use super::load::Loaded;
 use super::month::Month;
@@ -21,17 +22,21 @@ use crate::read::consensus::FlagBits;
 /// # Errors
 /// [`ArchiveStoreError`] if there is no consensus of exactly this time.
 pub fn network(store: &ArchiveStore, unix_secs: u64) -> Result<Network, ArchiveStoreError> {
-    let month = Month::of(unix_secs);
-    let month = month.filter(|&month| {
+    let wanted = Month::of(unix_secs);
+    let month = wanted.filter(|&month| {
         store.manifest(Documents::Consensuses, month).is_ok_and(|found| found.is_some())
     });
     let none = |reason: String| ArchiveStoreError::broken(store.dir(), reason);
-    let month = month.ok_or_else(|| none("it has no consensuses of this month".to_owned()))?;
+    let month = month.ok_or_else(|| {
+        let wanted = wanted.map_or_else(|| "this month".to_owned(), |month| month.to_string());
+        none(format!("it has no consensuses of {wanted}"))
+    })?;
     let all = consensuses(store, month)?;
     let Some(&listed) = all.iter().find(|listed| listed.time == unix_secs) else {
         let near = all.iter().min_by_key(|listed| listed.time.abs_diff(unix_secs));
-        let near = near.map(|near| format!("; the nearest is of {} s since 1970", near.time));
-        let reason = format!("it has no consensus of this time{}", near.unwrap_or_default());
+        let near = near.map(|near| format!("; the nearest is of {}", utc(near.time)));
+        let near = near.unwrap_or_default();
+        let reason = format!("it has no consensus of {}{near}", utc(unix_secs));
         return Err(none(reason));
     };
     let relays = Relays::open(store, month)?;

@@ -57,10 +57,14 @@ impl Hours {
     }
 }
 
+/// A time as text; in seconds since 1970 after the year 9999.
+pub(super) fn utc(unix_secs: u64) -> String {
+    Utc::from_unix_secs(unix_secs).map_or_else(|_| unix_secs.to_string(), |utc| utc.to_string())
+}
+
 impl Gap {
     pub(super) fn told(self, flavour: &str) -> String {
-        let time = |secs| Utc::from_unix_secs(secs).map_or(secs.to_string(), |utc| utc.to_string());
-        let (first, last) = (time(self.first_unix_secs), time(self.last_unix_secs));
+        let (first, last) = (utc(self.first_unix_secs), utc(self.last_unix_secs));
         match self.hours() {
             1 => format!("the consensus of {first} (flavour {flavour}) is missing: 1 hour"),
             hours => format!(

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use ff_base::identity::Fingerprint;
 
 use super::error::ArchiveStoreError;
+use super::hours::utc;
 use super::listed::{Listed, Relays, consensuses};
 use super::load::Loaded;
 use super::month::Month;
@@ -65,7 +66,8 @@ pub fn first_listed(
         }
     }
     if hours.is_empty() {
-        return Err(ArchiveStoreError::broken(store.dir(), "it has no consensus of these hours"));
+        let reason = format!("it has no consensus from {} to {}", utc(from), utc(to));
+        return Err(ArchiveStoreError::broken(store.dir(), reason));
     }
     let all = to.saturating_sub(from) / HOUR_SECS + 1;
     found.missing_hours = all.saturating_sub(hours.len() as u64);

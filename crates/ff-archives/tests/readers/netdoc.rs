@@ -5,7 +5,7 @@
 use std::fs::{self, File};
 use std::io::Read;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ff_archives::read::consensus::{Consensus, ConsensusRelay, Digest, FlagBits};
@@ -13,6 +13,8 @@ use ff_archives::read::descriptor::Descriptors;
 use tor_checkable::{ExternallySigned, SelfSigned, Timebound};
 use tor_netdoc::doc::netstatus::{MdConsensus, PlainConsensus, RelayWeight};
 use tor_netdoc::doc::routerdesc::RouterDesc;
+
+use crate::full::{CONSENSUSES, full_data};
 
 fn sample(name: &str) -> String {
     text(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data").join(name))
@@ -138,15 +140,8 @@ fn samples_are_read_as_by_tor_netdoc() {
 #[test]
 #[ignore = "needs FF_SIM_DATA: a folder with the data"]
 fn the_data_is_read_as_by_tor_netdoc() {
-    let data = PathBuf::from(std::env::var_os("FF_SIM_DATA").expect("FF_SIM_DATA"));
-    for (file, relays) in [
-        ("a-network/2020-02-29-11-00-00-consensus.xz", 6_463),
-        ("a-network/cached-microdesc-consensus.xz", 6_088),
-        ("b-series/2019-05-27-20-00-00-consensus.xz", 6_667),
-        ("b-series/2019-07-14-00-00-00-consensus.xz", 6_528),
-        ("b-series/2019-07-17-23-00-00-consensus.xz", 6_421),
-        ("b-series/2019-07-20-18-00-00-consensus.xz", 6_456),
-    ] {
+    let data = full_data();
+    for (_, file, relays) in CONSENSUSES {
         assert_eq!(compare_consensus(&text(&data.join(file))), relays, "{file}");
     }
     let file = text(&data.join("a-network/2020-02-29-10-05-00-server-descriptors.xz"));

@@ -5,12 +5,14 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::Read;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use base64ct::{Base64Unpadded, Encoding};
 use ff_archives::read::consensus::{Consensus, ConsensusRelay, Digest, FlagBits};
 use ff_archives::read::descriptor::Descriptors;
+
+use crate::full::{CONSENSUSES, full_data};
 
 /// Stem's output for a file.
 fn stem(kind: &str, path: &Path) -> String {
@@ -138,15 +140,8 @@ fn samples_are_read_as_by_stem() {
 #[test]
 #[ignore = "needs FF_SIM_DATA: a folder with the data; and stem"]
 fn the_data_is_read_as_by_stem() {
-    let data = PathBuf::from(std::env::var_os("FF_SIM_DATA").expect("FF_SIM_DATA"));
-    for (kind, file, relays) in [
-        ("consensus", "a-network/2020-02-29-11-00-00-consensus.xz", 6_463),
-        ("microdesc", "a-network/cached-microdesc-consensus.xz", 6_088),
-        ("consensus", "b-series/2019-05-27-20-00-00-consensus.xz", 6_667),
-        ("consensus", "b-series/2019-07-14-00-00-00-consensus.xz", 6_528),
-        ("consensus", "b-series/2019-07-17-23-00-00-consensus.xz", 6_421),
-        ("consensus", "b-series/2019-07-20-18-00-00-consensus.xz", 6_456),
-    ] {
+    let data = full_data();
+    for (kind, file, relays) in CONSENSUSES {
         assert_eq!(compare_consensus(kind, &data.join(file)), relays, "{file}");
     }
     let file = data.join("a-network/2020-02-29-10-05-00-server-descriptors.xz");

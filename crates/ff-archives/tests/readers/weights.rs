@@ -8,6 +8,8 @@ use ff_archives::network::Network;
 use ff_archives::weights::{METHOD, SCALE, Sums, Weights};
 use ff_dir::consensus::Consensus;
 
+use crate::full::full_data;
+
 /// A consensus: its file, the total weights of G, M, E and D with 1 added to each, and its footer.
 type Row = (&'static str, [u64; 4], &'static str);
 
@@ -73,9 +75,9 @@ fn text(path: &Path) -> String {
 #[test]
 #[ignore = "needs FF_SIM_DATA: a folder with the data"]
 fn full_consensuses_reproduce_their_footers() {
-    let data = std::env::var("FF_SIM_DATA").expect("FF_SIM_DATA");
+    let data = full_data();
     for (file, classes, footer) in ROWS {
-        let text = text(&Path::new(&data).join(file));
+        let text = text(&data.join(file));
         let consensus = Consensus::parse(&text).expect(file);
         let found = Sums::of(&Network::from(&consensus), METHOD);
         assert_eq!(found, sums(classes), "{file}");

@@ -36,7 +36,10 @@ pub(super) fn descriptors(
         let read = Descriptors::parse(bytes(path)?);
         tell_skipped(path, &read.skipped);
         if read.relays.is_empty() {
-            bail!("{} has no descriptor in it", path.display());
+            bail!(
+                "{} has no server descriptor in it: give files such as cached-descriptors of a tor",
+                path.display()
+            );
         }
         all.extend(read);
     }

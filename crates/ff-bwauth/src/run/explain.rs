@@ -100,7 +100,10 @@ fn find(text: &str, consensus: &Consensus, reader: &Reader) -> Result<Fingerprin
     }
     match &found[..] {
         [(relay, _)] => Ok(*relay),
-        [] => bail!("no relay in the consensus or the store matches {text:?}"),
+        [] => bail!(
+            "no relay in the consensus or the store matches {text:?}: give the beginning of a \
+             fingerprint, or a part of a nickname"
+        ),
         many => {
             let line = |(relay, name): &(Fingerprint, Option<String>)| {
                 let name = name.as_deref().unwrap_or("-").escape_debug().to_string();

@@ -193,7 +193,9 @@ fn total(relays: &[ScheduledRelay]) -> BytesPerSec {
 fn scale(relays: &mut [ScheduledRelay], wanted: BytesPerSec) -> Result<()> {
     let sum = total(relays).get();
     if sum == 0 {
-        bail!("no relay has a capacity, so there is nothing to scale");
+        bail!(
+            "--scale-to: no relay has a capacity or a weight: give --descriptors, or another consensus"
+        );
     }
     let factor = wanted.get() as f64 / sum as f64;
     for relay in relays {

@@ -198,7 +198,7 @@ fn bad_input_is_named_with_file_and_line() {
         (
             &["--consensus", "consensus", "--descriptors", "descriptors"],
             1,
-            &["descriptors is skipped from line 2: the bandwidth", "no descriptor"],
+            &["descriptors is skipped from line 2: the bandwidth", "no server descriptor"],
         ),
         (&["--consensus", "consensus", "--scale-to", "0"], 2, &["--scale-to"]),
         (&["--consensus", "consensus", "--greedy"], 2, &["--greedy"]),

@@ -59,11 +59,7 @@ pub fn parse(file: &str, text: &str) -> Result<BTreeSet<String>, NoTruth> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// The fingerprint that repeats this digit.
-    fn id(digit: char) -> String {
-        digit.to_string().repeat(40)
-    }
+    use crate::buckets::tests::id;
 
     #[test]
     fn files_are_read_and_mistakes_named() {

@@ -5,6 +5,7 @@ use std::time::Duration;
 use rand::{Rng, RngExt, SeedableRng};
 use rand_chacha::ChaCha12Rng;
 
+use super::no_host;
 use crate::error::{Error, Result};
 use crate::link::{HostId, MAX_DELAY, PairDelays};
 
@@ -136,7 +137,7 @@ fn distance_km(from: (f64, f64), to: (f64, f64)) -> f64 {
 fn by_table(names: &[String], rows: &[(String, String, Duration)]) -> Result<PairDelays> {
     let find = |name: &String| {
         let index = names.iter().position(|found| found == name);
-        let unknown = || Error::Misuse(format!("there is a delay for {name}, but no such host"));
+        let unknown = || Error::Misuse(format!("delays: {}", no_host(name, names)));
         index.map(HostId).ok_or_else(unknown)
     };
     let mut pairs = uniform(names.len(), Duration::ZERO);

@@ -115,7 +115,7 @@ fn may_be_of_terminal(signal: Signal) -> bool {
 /// Executes a program that is killed when the parent process ends.
 pub(super) fn guarded(args: &GuardedArgs) -> anyhow::Result<ExitCode> {
     set_parent_process_death_signal(Some(Signal::KILL)).context("Failed to bind to ff-lab")?;
-    let [program, arguments @ ..] = &args.command[..] else { bail!("there is no command") };
+    let [program, arguments @ ..] = &args.command[..] else { bail!("give a command to run") };
     let error = Command::new(program).args(arguments).exec();
     Err(error).with_context(|| format!("Failed to run {}", program.display()))
 }

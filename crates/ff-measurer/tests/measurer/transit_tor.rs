@@ -160,15 +160,21 @@ async fn flood(mut link: ControlLink) -> u32 {
     refused
 }
 
-#[tokio::test]
-async fn strangers_with_links_are_no_part_of_a_measurement() {
-    let tor = LoneRelay::start().expect("a tor");
+/// An order through this relay, listening at its only sink.
+async fn listen(tor: &LoneRelay) -> (Listening, SocketAddr) {
     let order = TransitOrder {
         sinks: vec![([127, 0, 0, 1], 0).into()],
-        ..order(&tor, CryptoKind::CGO_AES128, Direction::Both)
+        ..order(tor, CryptoKind::CGO_AES128, Direction::Both)
     };
     let listening = Listening::start(&order).await.expect("a sink");
     let sink = listening.addrs().next().expect("a sink");
+    (listening, sink)
+}
+
+#[tokio::test]
+async fn strangers_with_links_are_no_part_of_a_measurement() {
+    let tor = LoneRelay::start().expect("a tor");
+    let (listening, sink) = listen(&tor).await;
     let mut idle = stranger(sink).await;
     assert_eq!(flood(stranger(sink).await).await, 1, "cut off after the first");
     let transit = listening.open().await.expect("circuits");
@@ -182,12 +188,7 @@ async fn strangers_with_links_are_no_part_of_a_measurement() {
 #[tokio::test]
 async fn strangers_do_not_keep_the_relay_from_a_sink() {
     let tor = LoneRelay::start().expect("a tor");
-    let order = TransitOrder {
-        sinks: vec![([127, 0, 0, 1], 0).into()],
-        ..order(&tor, CryptoKind::CGO_AES128, Direction::Both)
-    };
-    let listening = Listening::start(&order).await.expect("a sink");
-    let sink = listening.addrs().next().expect("a sink");
+    let (listening, sink) = listen(&tor).await;
     // More links than a sink has places, from another address, before the relay's.
     let mut silent = Vec::new();
     for _ in 0..100 {

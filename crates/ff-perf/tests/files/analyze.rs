@@ -9,16 +9,15 @@ use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha12Rng;
 use serde_json::Value;
 
+use crate::program;
+
 fn run(args: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_ff-perf"));
-    command.args(["circuits", "analyze"]).args(args).output().expect("the program runs")
+    program::run(&["circuits", "analyze"], args)
 }
 
 /// Output of a successful run.
 fn prints(args: &[&str]) -> String {
-    let output = run(args);
-    assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).expect("UTF-8")
+    program::prints(&["circuits", "analyze"], args)
 }
 
 /// The output as JSON.

@@ -23,6 +23,13 @@ fn json(args: &[&str]) -> Value {
     serde_json::from_slice(&output.stdout).expect("JSON")
 }
 
+/// Writes a file into this folder; returns its path.
+fn write(dir: &Path, name: &str, text: &str) -> String {
+    let path = dir.join(name);
+    std::fs::write(&path, text).expect("written");
+    path.to_str().expect("a path").to_owned()
+}
+
 /// Standard error of a run that fails.
 fn fails(args: &[&str]) -> String {
     let output = ff_perf(args);
@@ -111,11 +118,7 @@ fn a_consensus_has_bounds_that_fall_with_the_length() {
 #[test]
 fn a_consensus_is_drawn_by_its_footer_its_policies_and_its_families() {
     let dir = tempfile::tempdir().expect("a folder");
-    let write = |name: &str, text: &str| {
-        let path = dir.path().join(name);
-        std::fs::write(&path, text).expect("written");
-        path.to_str().expect("a path").to_owned()
-    };
+    let write = |name: &str, text: &str| write(dir.path(), name, text);
     let text = std::fs::read_to_string(sample("read-2020-02-29-consensus")).expect("the sample");
     let bound = |text: &str| {
         let file = write("consensus", text);
@@ -245,11 +248,7 @@ fn links_carry_what_formula_1_says() {
 #[test]
 fn capacities_are_read_from_what_ff_bwauth_writes() {
     let dir = tempfile::tempdir().expect("a folder");
-    let write = |name: &str, text: &str| {
-        let path = dir.path().join(name);
-        std::fs::write(&path, text).expect("written");
-        path.to_str().expect("a path").to_owned()
-    };
+    let write = |name: &str, text: &str| write(dir.path(), name, text);
     let id = |digit: &str| digit.repeat(40);
     let export = write(
         "results.csv",

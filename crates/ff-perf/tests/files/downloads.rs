@@ -6,17 +6,16 @@ use std::process::{Child, Command, Output};
 
 use serde_json::Value;
 
+use crate::program;
+
 /// Runs `ff-perf downloads`.
 fn run(args: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_ff-perf"));
-    command.arg("downloads").args(args).output().expect("the program runs")
+    program::run(&["downloads"], args)
 }
 
 /// Output of a successful run.
 fn prints(args: &[&str]) -> String {
-    let output = run(args);
-    assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).expect("UTF-8")
+    program::prints(&["downloads"], args)
 }
 
 /// Standard error of a run that fails with this exit status.

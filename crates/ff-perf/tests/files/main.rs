@@ -6,6 +6,7 @@ mod bound;
 mod buckets;
 mod downloads;
 mod mutations;
+mod program;
 mod replay;
 mod scipy;
 mod source;

@@ -11,6 +11,9 @@ use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha12Rng;
 use serde_json::Value;
 
+use crate::run::error;
+use crate::serve::signal;
+
 /// Rates of relays in bytes per second: normal, and while starving clients. A starved download
 /// takes about as long as the gap between two downloads through a relay; a longer one would last
 /// until the spell's end and then be served.
@@ -34,11 +37,6 @@ fn command(network: &Path, out: &Path, options: &str) -> Command {
 
 fn run(network: &Path, out: &Path, options: &str) -> Output {
     command(network, out, options).output().expect("the program")
-}
-
-fn error(output: &Output) -> String {
-    assert_eq!(output.status.code(), Some(1), "{output:?}");
-    String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
 /// Sets a relay's limit by a signal, as starving clients also starves its control port.
@@ -173,8 +171,7 @@ fn says_what_it_has_when_it_is_stopped(network: &Network, out: &Path, all: &str)
         assert!(Instant::now() < deadline, "{} downloads", lines(out).len());
         std::thread::sleep(Duration::from_millis(20));
     }
-    let kill = format!("kill -TERM {}", running.id());
-    assert!(Command::new("sh").args(["-c", &kill]).status().expect("a shell").success());
+    signal(running.id(), "TERM");
     let output = running.wait_with_output().expect("its end");
     let text = error(&output);
     assert!(text.contains("stopped by a signal"), "{text}");

@@ -5,6 +5,8 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use crate::serve::signal;
+
 /// Longest wait for anything.
 const PATIENCE: Duration = Duration::from_secs(600);
 
@@ -21,8 +23,7 @@ impl Lab {
 
     /// Sends SIGTERM; returns exit status and standard error.
     fn end(mut self) -> (Option<i32>, String) {
-        let kill = format!("kill -TERM {}", self.0.id());
-        assert!(Command::new("sh").args(["-c", &kill]).status().expect("a shell").success());
+        signal(self.0.id(), "TERM");
         let deadline = Instant::now() + PATIENCE;
         let status = loop {
             match self.0.try_wait().expect("its status") {

@@ -13,6 +13,7 @@ use ff_circuits::record::{CircuitRecord, Client, Probe, Stage, Whose};
 use ff_lab::Network;
 
 use crate::lost;
+use crate::serve::signal;
 
 /// Options that make a circuit wait for tors short of CPU time.
 pub(crate) const PATIENT: &str = "--build-time 300 --trip-time 300";
@@ -76,7 +77,8 @@ fn run_whole(network: &Network, options: &str) -> (tempfile::TempDir, Vec<Circui
     (dir, circuits)
 }
 
-fn error(output: &Output) -> String {
+/// Standard error of a run with exit status 1.
+pub(crate) fn error(output: &Output) -> String {
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
@@ -306,8 +308,7 @@ fn says_what_it_has_when_it_is_stopped(network: &Network) {
         assert!(Instant::now() < deadline, "three circuits never ended");
         thread::sleep(Duration::from_millis(20));
     }
-    let kill = format!("kill -TERM {}", running.id());
-    assert!(Command::new("sh").args(["-c", &kill]).status().expect("a shell").success());
+    signal(running.id(), "TERM");
     let output = running.wait_with_output().expect("its end");
     let text = error(&output);
     assert!(text.contains("stopped by a signal"), "{text}");

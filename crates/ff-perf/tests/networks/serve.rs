@@ -5,12 +5,14 @@ use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use ff_circuits::record::{CircuitRecord, Stage};
 use ff_lab::Network;
+
+use crate::run::error;
 
 /// Longest wait for anything.
 const PATIENCE: Duration = Duration::from_secs(180);
@@ -107,6 +109,7 @@ impl Drop for Server {
     }
 }
 
+/// Sends a signal to a process.
 pub(crate) fn signal(pid: u32, name: &str) {
     let kill = Command::new("sh").args(["-c", &format!("kill -{name} {pid}")]).status();
     assert!(kill.expect("a shell").success());
@@ -152,11 +155,6 @@ pub(crate) fn circuits_by_now(dir: &Path) -> Vec<CircuitRecord> {
     let lines = texts.iter().flat_map(|text| text.split_inclusive('\n'));
     let whole = lines.filter(|line| line.ends_with('\n'));
     whole.map(|line| serde_json::from_str(line).expect("a circuit")).collect()
-}
-
-fn error(output: &Output) -> String {
-    assert_eq!(output.status.code(), Some(1), "{output:?}");
-    String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
 /// Checks that metrics agree with lines; the error names one that does not.

@@ -119,11 +119,15 @@ impl TryFrom<&FailureRow> for Failure {
 
     fn try_from(row: &FailureRow) -> Result<Self, String> {
         let kind = FailureKind::ALL.iter().find(|kind| kind.code() == row.code);
-        let kind = *kind.ok_or_else(|| format!("there is no failure {:?}", row.code))?;
+        let kind = *kind.ok_or_else(|| {
+            format!("unknown failure {:?}: a newer program may have written this", row.code)
+        })?;
         let code = |text: &String| {
             let named = ErrCode::ALL.iter().find(|code| code.name() == text).copied();
             let number = || text.strip_prefix("code ")?.parse().ok().map(ErrCode);
-            named.or_else(number).ok_or_else(|| format!("there is no relay's code {text:?}"))
+            named.or_else(number).ok_or_else(|| {
+                format!("unknown code {text:?} of a relay: neither a name nor \"code NUMBER\"")
+            })
         };
         let relay_code = row.relay_code.as_ref().map(code).transpose()?;
         Ok(Self { kind, relay_code, message: row.message.clone() })

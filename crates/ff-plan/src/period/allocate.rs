@@ -115,11 +115,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-
-    /// Rates of these numbers of bytes a second.
-    fn rates(bytes: &[u64]) -> Vec<BytesPerSec> {
-        bytes.iter().copied().map(BytesPerSec::new).collect()
-    }
+    use crate::period::tests::rates;
 
     #[test]
     fn a_hosts_links_are_divided_fairly() {

@@ -164,7 +164,7 @@ impl core::str::FromStr for Limit {
     fn from_str(name: &str) -> Result<Self, String> {
         let names = || Self::ALL.map(Self::name).join(", ");
         let limit = Self::ALL.into_iter().find(|limit| limit.name() == name);
-        limit.ok_or_else(|| format!("there is no limit {name:?}: {}", names()))
+        limit.ok_or_else(|| format!("unknown limit {name:?}; the limits are {}", names()))
     }
 }
 

@@ -16,7 +16,7 @@ use ff_report::stats;
 use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha12Rng;
 
-use super::{Data, NEEDS_DATA, Sampled, Value, value};
+use super::{Data, NEEDS_DATA, NO_ERROR, Sampled, Value, value};
 use crate::analysis::moment::{CapacityKind, Scale, weight_error};
 use crate::schedule::arrivals::nobody;
 use crate::schedule::errors::{DrawKey, Errors};
@@ -157,11 +157,11 @@ pub(super) fn shadow(data: &mut Data<'_>) -> Result<Vec<Value>> {
         let of =
             |network: &Network| weight_error(network, CapacityKind::Usable, Scale::None, |_| true);
         let (ours, theirs) = (of(&measured), of(&network));
-        flashflow.push(ours.weight_error.context("no weight error")? * 100.0);
-        consensus.push(theirs.weight_error.context("no weight error")? * 100.0);
+        flashflow.push(ours.weight_error.context(NO_ERROR)? * 100.0);
+        consensus.push(theirs.weight_error.context(NO_ERROR)? * 100.0);
         let relays: Vec<f64> = theirs.relay_errors.into_iter().flatten().collect();
         let below = crate::analysis::ranks::under_weighted(&stats::sorted(relays));
-        under.push(below.context("no weight error")? * 100.0);
+        under.push(below.context(NO_ERROR)? * 100.0);
     }
     let mean = |values: &[f64]| stats::mean(values).context("there is no network");
     let (flashflow, consensus) = (mean(&flashflow)?, mean(&consensus)?);

@@ -79,7 +79,8 @@ pub(super) fn take(
     }
     anyhow::ensure!(
         !plan.units.is_empty(),
-        "there are no consensuses, server descriptors or bandwidth files in {}",
+        "{} has no consensuses, server descriptors or bandwidth files: \
+         give a folder of CollecTor's archives, such as consensuses-2020-02.tar.xz",
         collector.display()
     );
     if let Some(first) = plan.passed_over.first() {

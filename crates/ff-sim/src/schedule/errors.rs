@@ -140,7 +140,7 @@ impl Table {
             row.get(place)
         };
         let number = |name: &str| {
-            let text = cell(name).ok_or_else(|| format!("there is no {name}"))?;
+            let text = cell(name).ok_or_else(|| format!("it has no value in the column {name}"))?;
             let number: f64 = text.parse().map_err(|_| format!("{name} is {text:?}"))?;
             let is_good = number.is_finite() && number > 0.0;
             if is_good { Ok(number) } else { Err(format!("{name} is {text}")) }

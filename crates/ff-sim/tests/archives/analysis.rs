@@ -16,6 +16,8 @@ use ff_sim::analysis::outcome::{ErrorAnalysis, NetworkStep, RelayWindow};
 use ff_sim::analysis::speed_test::{BEGIN_2019, speed_test};
 use ff_sim::analysis::window::Window;
 
+use crate::full::full_data;
+
 /// Values with at most this difference count as equal.
 const EQUAL: f64 = 1e-9;
 
@@ -25,7 +27,7 @@ fn sample(name: &str) -> PathBuf {
 
 /// A file of the full data.
 fn whole(name: &str) -> PathBuf {
-    PathBuf::from(std::env::var_os("FF_SIM_DATA").expect("FF_SIM_DATA is a folder")).join(name)
+    full_data().join(name)
 }
 
 /// A table without omissions.

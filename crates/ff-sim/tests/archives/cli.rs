@@ -4,22 +4,10 @@ mod input;
 
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Output};
 
 use base64ct::{Base64Unpadded, Encoding};
 
-/// Runs the program in this folder.
-fn run(dir: &Path, args: &[&str]) -> Output {
-    let output = Command::new(env!("CARGO_BIN_EXE_ff-sim")).current_dir(dir).args(args).output();
-    output.expect("the program runs")
-}
-
-/// The output of a successful run.
-fn prints(dir: &Path, args: &[&str]) -> String {
-    let output = run(dir, args);
-    assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).expect("UTF-8")
-}
+use crate::program::{prints, run};
 
 fn json(dir: &Path, args: &[&str]) -> serde_json::Value {
     serde_json::from_str(&prints(dir, args)).expect("JSON")
@@ -32,7 +20,7 @@ fn fails(dir: &Path, args: &[&str]) -> (Option<i32>, String) {
 }
 
 /// A consensus of relays with these weights, in kilobytes per second.
-fn consensus(weights: &[u32]) -> String {
+pub(crate) fn consensus(weights: &[u32]) -> String {
     let mut text =
         "network-status-version 3\nvote-status consensus\nvalid-after 2019-07-14 00:00:00\n"
             .to_owned();

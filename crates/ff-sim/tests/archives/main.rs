@@ -6,8 +6,11 @@ mod attack;
 mod cli;
 mod compare;
 mod flow;
+#[path = "../../../ff-archives/tests/readers/full.rs"]
+mod full;
 mod ledger;
 mod mutations;
+mod program;
 mod read;
 mod same_bytes;
 mod schedule;

@@ -10,12 +10,10 @@ use ff_archives::read::descriptor::{Descriptors, join};
 use ff_dir::consensus::Consensus as Reference;
 use ff_sim::analysis::moment::{CapacityKind, Scale, weight_error};
 
+use crate::full::{CONSENSUSES, full_data};
+
 fn samples() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../ff-archives/tests/data")
-}
-
-fn full_data() -> PathBuf {
-    PathBuf::from(std::env::var_os("FF_SIM_DATA").expect("FF_SIM_DATA"))
 }
 
 /// The content of a file, unpacked if its name ends in .xz.
@@ -66,14 +64,7 @@ fn samples_are_read_as_ff_dir_reads_them() {
 #[test]
 #[ignore = "needs FF_SIM_DATA: a folder with the data"]
 fn full_consensuses_are_read_as_ff_dir_reads_them() {
-    for (file, relays) in [
-        ("a-network/2020-02-29-11-00-00-consensus.xz", 6_463),
-        ("a-network/cached-microdesc-consensus.xz", 6_088),
-        ("b-series/2019-05-27-20-00-00-consensus.xz", 6_667),
-        ("b-series/2019-07-14-00-00-00-consensus.xz", 6_528),
-        ("b-series/2019-07-17-23-00-00-consensus.xz", 6_421),
-        ("b-series/2019-07-20-18-00-00-consensus.xz", 6_456),
-    ] {
+    for (_, file, relays) in CONSENSUSES {
         let consensus = agreed(&full_data().join(file));
         assert_eq!(consensus.relays.len(), relays, "{file}");
     }

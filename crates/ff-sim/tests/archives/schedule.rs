@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::Read;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use ff_archives::network::Network;
 use ff_archives::read::relayinfo;
@@ -16,6 +16,8 @@ use ff_sim::schedule::scaling::scale;
 use ff_sim::schedule::units::{bits_per_sec, team};
 use ff_sim::schedule::what_if::what_if;
 use ff_sim::schedule::{Setup, Subject, Subjects};
+
+use crate::full::full_data;
 
 fn rate(text: &str) -> BytesPerSec {
     bits_per_sec(text).expect("a rate")
@@ -150,7 +152,7 @@ fn a_sample_of_the_relayinfo_is_read() {
 }
 
 fn data(file: &str) -> PathBuf {
-    Path::new(&std::env::var("FF_SIM_DATA").expect("FF_SIM_DATA")).join(file)
+    full_data().join(file)
 }
 
 /// A consensus of the full data.

@@ -4,23 +4,11 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Output};
 
-use base64ct::{Base64Unpadded, Encoding};
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 
-/// Runs the program in this folder.
-fn run(dir: &Path, args: &[&str]) -> Output {
-    let output = Command::new(env!("CARGO_BIN_EXE_ff-sim")).current_dir(dir).args(args).output();
-    output.expect("the program runs")
-}
-
-/// The output of a successful run.
-fn prints(dir: &Path, args: &[&str]) -> String {
-    let output = run(dir, args);
-    assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).expect("UTF-8")
-}
+use crate::cli::consensus;
+use crate::program::{prints, run};
 
 /// The output as JSON, after checking that no key occurs twice.
 fn json(dir: &Path, args: &[&str]) -> serde_json::Value {
@@ -95,20 +83,8 @@ fn fingerprint(number: u32) -> [u8; 20] {
 /// A folder with a consensus of relays with these weights, in kilobytes per second; relay n is on
 /// 192.0.2.n.
 fn network(weights: &[u32]) -> tempfile::TempDir {
-    let mut text =
-        "network-status-version 3\nvote-status consensus\nvalid-after 2019-07-14 00:00:00\n"
-            .to_owned();
-    for (number, weight) in (0_u32..).zip(weights) {
-        let name = Base64Unpadded::encode_string(&fingerprint(number));
-        text.push_str(&format!(
-            "r relay{number} {name} {name} 2019-07-13 00:00:00 192.0.2.{} 9001 0\ns Fast Running Valid\n\
-             w Bandwidth={weight}\n",
-            number % 250
-        ));
-    }
     let dir = tempfile::tempdir().expect("a directory");
-    fs::write(dir.path().join("consensus"), text + "directory-footer\ndirectory-signature A B\n")
-        .expect("written");
+    fs::write(dir.path().join("consensus"), consensus(weights)).expect("written");
     dir
 }
 
@@ -337,7 +313,7 @@ fn i14_new_relays_come_as_a_stores_consensuses_list_them() {
     for (hours, what) in [
         ("2019-07-14T13:00", "give hours in the form"),
         ("2019-07-14T16:00..2019-07-14T13:00", "give hours in the form"),
-        ("2019-08-14T13:00..2019-08-14T16:00", "it has no consensus of these hours"),
+        ("2019-08-14T13:00..2019-08-14T16:00", "no consensus from 2019-08-14T13:00:00 to 2019-"),
         ("2019-07-14T12:00..2019-07-14T13:00", "has no new relays"),
     ] {
         let hours = span(hours);

@@ -12,9 +12,11 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use made::{Archive, contents, fails, month_of_consensuses, prints, program};
+use made::{Archive, contents, fails, month_of_consensuses};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha12Rng;
+
+use crate::program::{prints, program};
 
 /// Archives of three months, and the store of all of them.
 fn three_months(hours: usize) -> tempfile::TempDir {

@@ -83,7 +83,8 @@ fn before_method_9_a_signature_is_the_footer() {
         assert_eq!(consensus.bandwidth_weights().len(), 0);
     }
     let error = Consensus::parse(old("consensus-method 9\n").as_bytes()).expect_err("no footer");
-    assert_eq!((error.line, &*error.reason), (18, "there is no footer before the signatures"));
+    let reason = "no line `directory-footer` is before the signatures";
+    assert_eq!((error.line, &*error.reason), (18, reason));
 }
 
 #[test]

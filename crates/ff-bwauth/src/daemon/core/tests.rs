@@ -67,6 +67,15 @@ fn stamp(unix_secs: u64) -> String {
     format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02}")
 }
 
+/// The beginning of a consensus that is valid after this time.
+fn head(valid_after: u64) -> String {
+    format!(
+        "network-status-version 3\nvote-status consensus\nvalid-after {}\n\
+         shared-rand-current-value 9 D6JVuHg2/A/55Us978mpE3ReEDRI4kgSAc4sTg2tDOU=\n",
+        stamp(valid_after)
+    )
+}
+
 /// A consensus of these relays with these weights, valid after this time.
 fn view(valid_after: u64, relays: &[(u8, Option<u32>)]) -> Arc<View> {
     view_at(valid_after, relays, |number| number)
@@ -83,11 +92,7 @@ fn view_in(
     relays: &[(u8, Option<u32>)],
     address: impl Fn(u8) -> (u8, u8),
 ) -> Arc<View> {
-    let mut text = format!(
-        "network-status-version 3\nvote-status consensus\nvalid-after {}\n\
-         shared-rand-current-value 9 D6JVuHg2/A/55Us978mpE3ReEDRI4kgSAc4sTg2tDOU=\n",
-        stamp(valid_after)
-    );
+    let mut text = head(valid_after);
     let mut descriptors = String::new();
     for (number, weight) in relays {
         let name = Base64Unpadded::encode_string(&[*number; 20]);

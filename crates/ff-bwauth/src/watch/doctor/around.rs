@@ -44,7 +44,7 @@ pub(super) async fn look(config: &Config) -> Vec<Finding> {
 fn port(config: &Config) -> (Finding, Option<Status>) {
     const ABOUT: &str = "port of the page";
     let Some(address) = config.watch.listen else {
-        return (Finding::ok(ABOUT, "there is no page (watch.listen)"), None);
+        return (Finding::ok(ABOUT, "no page is served: watch.listen is not set"), None);
     };
     if !address.ip().is_loopback() {
         let advice = "give watch.listen an address of loopback; reach it by ssh -L";

@@ -61,13 +61,13 @@ fn what_is_wrong_is_named_by_line() {
         (text.replace("AQEB", "AQE"), "1: ed25519_base64 is no Ed25519 identity"),
         (text.replace("\"0101", "\"01"), "1: fingerprint_hex is not a fingerprint"),
         (text.replace("percent\":25", "percent\":100"), "1: ratio_percent is above 99"),
-        (text.replace("cgo-aes128", "rot13"), "32: there is no cipher \"rot13\""),
-        (text.replace("\"conclusive\"", "\"good\""), "32: there is no verdict \"good\""),
+        (text.replace("cgo-aes128", "rot13"), "32: unknown cipher \"rot13\""),
+        (text.replace("\"conclusive\"", "\"good\""), "32: unknown verdict \"good\""),
         (
             text.replace("\"method\"", "\"estimator\":\"mode\",\"method\""),
             "1: this is not a line of a results file: unknown variant `mode`",
         ),
-        (failed, "32: there is no failure \"x\""),
+        (failed, "32: unknown failure \"x\""),
         (
             text.replace("estimate_bytes_per_sec\":13500000", "estimate_bytes_per_sec\":13500001"),
             "32: the estimate is 13500001 bytes/s, and the seconds come to 13500000 bytes/s",

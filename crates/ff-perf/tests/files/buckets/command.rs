@@ -3,18 +3,18 @@
 use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::Output;
 
 use rand::SeedableRng as _;
 use rand_chacha::ChaCha12Rng;
 use serde_json::Value;
 
 use super::{RELAYS, model};
+use crate::program;
 
 /// Runs `ff-perf circuits`.
 fn run(args: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_ff-perf"));
-    command.arg("circuits").args(args).output().expect("the program runs")
+    program::run(&["circuits"], args)
 }
 
 /// Standard error of a run that fails.

@@ -6,7 +6,8 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use super::{fails, prints, run};
+use super::fails;
+use crate::program::{prints, run};
 
 /// A pseudorandom fingerprint.
 fn name(number: u64) -> String {

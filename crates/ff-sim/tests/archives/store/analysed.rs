@@ -11,7 +11,8 @@ use ff_archives::source;
 use ff_report::input::Inputs;
 use serde_json::Value;
 
-use super::made::{self, Archive, fails, month_of_consensuses, prints};
+use super::made::{self, Archive, fails, month_of_consensuses};
+use crate::program::{prints, run};
 
 /// Archives and a store of them: hours from the last day of February on, which the samples'
 /// descriptors are from.
@@ -56,8 +57,8 @@ fn an_hour_of_a_store_is_the_network_of_its_consensus_and_descriptors() {
     let found: Value = serde_json::from_str(&found).expect("JSON");
     assert!(found["network_weight_error"].as_f64().is_some_and(|error| error > 0.0), "{found}");
     for (time, reason) in [
-        ("2020-02-29T13:00", "no consensus of this time"),
-        ("2021-02-28T13:00", "no consensuses of this month"),
+        ("2020-02-29T13:00", "no consensus of 2020-02-29T13:00:00; the nearest is of 2020-"),
+        ("2021-02-28T13:00", "no consensuses of 2021-02"),
         ("2020-02-30T13:00", "give an hour in the form"),
         ("", "give an hour in the form"),
     ] {
@@ -104,7 +105,7 @@ fn archives_and_their_store_are_analysed_alike() {
     let march: Value = serde_json::from_str(&march).expect("JSON");
     assert_eq!((&march["times"], &march["relays"]), (&40.into(), &22.into()));
     let (status, text) = fails(dir, &["analyse", "--store", "store", "--since", "2020-04"]);
-    assert!(status == Some(1) && text.contains("no consensuses of these months"), "{text}");
+    assert!(status == Some(1) && text.contains("months, but of 2020-02 to 2020-03"), "{text}");
 }
 
 #[test]
@@ -145,7 +146,7 @@ fn what_was_left_out_of_other_months_does_not_count() {
         .put("cut", &made::consensus("2020-01-01 00:00:00", 1).as_bytes()[..2_000])
         .put("whole", made::consensus("2020-01-01 01:00:00", 1).as_bytes())
         .finish(true);
-    made::run(dir, &["ingest", "--collector", "archives", "--store", "store"]);
+    run(dir, &["ingest", "--collector", "archives", "--store", "store"]);
     // January has no descriptors of its own.
     let all = ["analyse", "--store", "store", "--json", "--allow-mixed"];
     let (status, text) = fails(dir, &all);

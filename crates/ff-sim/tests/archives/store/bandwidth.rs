@@ -5,7 +5,8 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use super::made::{self, Archive, fails, prints, run};
+use super::made::{self, Archive, fails};
+use crate::program::{prints, run};
 use super::odd::listed;
 
 fn sample(version: &str) -> String {

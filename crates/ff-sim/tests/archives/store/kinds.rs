@@ -8,7 +8,8 @@ use ff_archives::source;
 use ff_report::input::Inputs;
 use serde_json::Value;
 
-use super::made::{self, Archive, fails, prints};
+use super::made::{self, Archive, fails};
+use crate::program::prints;
 
 #[test]
 fn unmeasured_relays_and_weights_of_0_are_the_same_in_files_and_stores() {
@@ -104,7 +105,7 @@ fn archives_of_microdescriptors_are_read_for_their_consensuses() {
     assert_eq!(manifest["hours"][0]["flavour"], "microdesc");
     // It lists no descriptors, so it cannot be used as a network or analysed.
     let (status, said) = fails(dir, &["analyse", "--network", "store@2022-11-19T10:00"]);
-    assert!(status == Some(1) && said.contains("no consensus of this time"), "{said}");
+    assert!(status == Some(1) && said.contains("no consensus of 2022-11-19T10:00:00"), "{said}");
     let (status, said) = fails(dir, &["analyse", "--store", "store"]);
     assert!(status == Some(1) && said.contains("no server descriptors"), "{said}");
     // As a file, it has weights.

@@ -1,34 +1,17 @@
-//! Archives made from the samples, and functions that run the program.
+//! Archives made from the samples, and failed runs of the program.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
 
 use base64ct::{Base64, Base64Unpadded, Encoding};
 use ff_archives::read::descriptor::{Descriptor, Descriptors};
 use liblzma::read::XzDecoder;
 use liblzma::write::XzEncoder;
 
-/// The path of the program.
-pub(crate) const fn program() -> &'static str {
-    env!("CARGO_BIN_EXE_ff-sim")
-}
-
-/// Runs the program in this folder.
-pub(crate) fn run(dir: &Path, args: &[&str]) -> Output {
-    let output = Command::new(program()).current_dir(dir).args(args).output();
-    output.expect("the program runs")
-}
-
-/// The output of a successful run.
-pub(crate) fn prints(dir: &Path, args: &[&str]) -> String {
-    let output = run(dir, args);
-    assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).expect("UTF-8")
-}
+use crate::program::run;
 
 /// The exit status and the messages of a failed run.
 pub(crate) fn fails(dir: &Path, args: &[&str]) -> (Option<i32>, String) {

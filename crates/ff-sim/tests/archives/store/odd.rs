@@ -4,7 +4,8 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use super::made::{self, Archive, contents, fails, month_of_consensuses, prints, program, run};
+use super::made::{self, Archive, contents, fails, month_of_consensuses};
+use crate::program::{prints, program, run};
 
 /// The lines of a store's `errors.csv`, without its header.
 pub(crate) fn listed(store: &Path) -> Vec<String> {

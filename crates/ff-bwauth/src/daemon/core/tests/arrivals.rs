@@ -33,6 +33,13 @@ fn with_old(dir: &Path) -> Core {
     core
 }
 
+/// Begins the period; returns its number and its plan, ordered by slot.
+fn begin(core: &mut Core) -> (u64, Vec<Planned>) {
+    core.apply(Action::Tick, START);
+    let period = core.course.as_ref().expect("a period").number;
+    (period, core.store.pending(period).expect("a plan"))
+}
+
 /// Runs until this many seconds of the period have passed. Returns how often each relay has been
 /// asked so far.
 fn live(life: &mut Life, core: &mut Core, until: u64) -> BTreeMap<Fingerprint, usize> {
@@ -166,9 +173,8 @@ fn the_plan_says_who_came_during_the_period_and_could_choose_its_slot() {
 fn of_two_rows_of_a_relay_in_a_slot_one_is_left_out() {
     let dir = tempfile::tempdir().expect("a directory");
     let mut core = with_old(dir.path());
-    core.apply(Action::Tick, START);
-    let period = core.course.as_ref().expect("a period").number;
-    let row = core.store.pending(period).expect("a plan").pop().expect("a row").what;
+    let (period, mut rows) = begin(&mut core);
+    let row = rows.pop().expect("a row").what;
     core.store.add_to_plan(period, &[row]).expect("stored");
     let mut life = Life::at(START);
     let asked = live(&mut life, &mut core, 999);
@@ -206,10 +212,7 @@ fn a_relay_without_a_descriptor_neither_comes_nor_goes() {
 fn a_relay_whose_descriptor_is_missing_has_not_left() {
     let dir = tempfile::tempdir().expect("a directory");
     let mut core = with_old(dir.path());
-    core.apply(Action::Tick, START);
-    let period = core.course.as_ref().expect("a period").number;
-    let mut rows = core.store.pending(period).expect("a plan");
-    rows.sort_by_key(|row| row.what.slot);
+    let (period, rows) = begin(&mut core);
     let [.., missing, left] = &rows[..] else { panic!("{rows:?}") };
     let [missing, left] = [missing, left].map(|row| row.what.fingerprint);
     let relays: Vec<_> =
@@ -229,10 +232,7 @@ fn a_relay_whose_descriptor_is_missing_has_not_left() {
 fn a_row_that_the_schedule_does_not_have_is_left_out_for_what_is_so() {
     let dir = tempfile::tempdir().expect("a directory");
     let mut core = with_old(dir.path());
-    core.apply(Action::Tick, START);
-    let period = core.course.as_ref().expect("a period").number;
-    let mut rows = core.store.pending(period).expect("a plan");
-    rows.sort_by_key(|row| row.what.slot);
+    let (period, rows) = begin(&mut core);
     let [.., here, missing, left] = &rows[..] else { panic!("{rows:?}") };
     let [here, missing, left] = [here, missing, left].map(|row| row.what);
     let relays: Vec<_> =

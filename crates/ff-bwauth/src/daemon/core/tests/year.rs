@@ -40,11 +40,7 @@ fn capacity(relay: &Fingerprint) -> BytesPerSec {
 
 /// The network's documents at a time.
 fn documents(valid_after: u64) -> Arc<View> {
-    let mut text = format!(
-        "network-status-version 3\nvote-status consensus\nvalid-after {}\n\
-         shared-rand-current-value 9 D6JVuHg2/A/55Us978mpE3ReEDRI4kgSAc4sTg2tDOU=\n",
-        stamp(valid_after)
-    );
+    let mut text = head(valid_after);
     let mut descriptors = String::new();
     let mut relays: Vec<_> = (0..RELAYS).map(|relay| (fingerprint(relay), relay)).collect();
     relays.sort_unstable();

@@ -1,0 +1,55 @@
+//! A coordinator and what it measures a relay with; tests/arti has this module, too.
+
+use std::sync::Arc;
+
+use base64ct::{Base64Unpadded, Encoding};
+use ed25519_dalek::SigningKey;
+use ff_coordinator::measure::MeasurePlan;
+use ff_coordinator::team::{LocalMeasurer, TeamMember};
+use ff_measurer::link::{LinkOptions, TargetAddr};
+use ff_measurer::measurer_id;
+use ff_plan::outcome::Outcome;
+use ff_proto::params::Params;
+use ff_proto::units::BytesPerSec;
+
+/// A fresh coordinator.
+pub(crate) fn coordinator() -> SigningKey {
+    SigningKey::from_bytes(&rand::random())
+}
+
+/// A coordinator's identity as a relay's configuration has it.
+pub(crate) fn identity(key: &SigningKey) -> String {
+    Base64Unpadded::encode_string(&measurer_id(key).0)
+}
+
+/// What to measure a relay with: one measurer in this process.
+pub(crate) fn plan_for(target: TargetAddr, key: &SigningKey, params: Params) -> MeasurePlan {
+    let sockets = params.sockets;
+    MeasurePlan {
+        address_text: target.addr.to_string(),
+        target,
+        fingerprint: None,
+        key: key.clone(),
+        params,
+        team: vec![TeamMember {
+            measurer: Arc::new(LocalMeasurer::new("0", coordinator(), Vec::new())),
+            sockets,
+            rate: None,
+        }],
+        limit: None,
+        is_local: true,
+        round_trip: None,
+        expected: None,
+        place: None,
+        link: LinkOptions::default(),
+    }
+}
+
+/// The estimate of a measurement that went well.
+///
+/// # Panics
+/// If it did not.
+pub(crate) fn estimate(outcome: &Outcome) -> BytesPerSec {
+    assert!(outcome.result.is_ok(), "{:?}", outcome.result);
+    outcome.estimate.expect("an estimate")
+}
