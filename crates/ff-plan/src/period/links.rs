@@ -24,7 +24,7 @@ const MIN_LINKS: u16 = 20;
 /// The largest number of links to a near relay: the paper's s.
 const MAX_NEAR_LINKS: u16 = 160;
 /// The largest number of links to any relay: the default limit of targets (PROTOCOL.md §7.2).
-const MAX_LINKS: u16 = 512;
+pub const MAX_LINKS: u16 = 512;
 /// The expected loss if only the round trip is known: with it CUBIC keeps [`FLIGHT_BYTES`] in
 /// flight over 210 ms, like the paper's hosts.
 const USUAL_LOSS: f64 = 0.0004;

@@ -9,6 +9,9 @@
 //!                                              └▶ path_limited, another rate: a draw, not published
 //! ```
 //!
+//! The rate of the relay's own line is the same over more links, and for other measurers, also if
+//! the measurement before was on another day.
+//!
 //! A relay can drop packets to be measured again at a better time; so there is one repetition, and
 //! its draw counts.
 
@@ -17,7 +20,7 @@ use std::time::Duration;
 
 use ff_base::identity::Fingerprint;
 use ff_plan::outcome::{Outcome, PathRow};
-use ff_plan::period::links::KnownPath;
+use ff_plan::period::links::{KnownPath, MAX_LINKS};
 use ff_proto::aggregate::{Draw, Verdict, is_growing};
 use ff_proto::ids::Ed25519Id;
 use ff_proto::units::BytesPerSec;
@@ -68,7 +71,7 @@ struct Limited {
     team: Vec<Ed25519Id>,
 }
 
-/// The rate of a relay's own line: twice the links did not raise it.
+/// The rate of a relay's own line: neither more links nor other measurers raised it.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 struct OwnLine {
     /// The rate.
@@ -78,12 +81,12 @@ struct OwnLine {
 }
 
 impl Limited {
-    /// Whether twice the links of the same measurers reached the same rate. Not all of them may
-    /// have opened.
+    /// Whether other measurers, or the same ones over twice the links or as many as there can be,
+    /// reached the same rate. Not all links may have opened.
     fn is_no_more_than(&self, before: &Self) -> bool {
-        self.links * 4 >= before.links * 7
-            && is_same(before.rate, self.rate)
-            && before.team == self.team
+        let links = (before.links * 2).min(MAX_LINKS.into());
+        let has_more = self.links * 8 >= links * 7;
+        is_same(before.rate, self.rate) && (has_more || before.team != self.team)
     }
 }
 
@@ -161,8 +164,9 @@ impl Known {
         let mut team: Vec<_> = outcome.paths.iter().map(|path| path.measurer_id).collect();
         team.sort_unstable();
         let limited = Limited { links: outcome.sockets.opened, rate, period, team };
-        let before = self.limited.take().filter(|before| before.period == period);
+        let before = self.limited.take();
         let is_same_again = before.as_ref().is_some_and(|before| limited.is_no_more_than(before));
+        let is_repetition = before.is_some_and(|before| before.period == period);
         self.limited = Some(limited);
         // More links do not help on a path that is cut or too long, and a rate that still grows is
         // not a line's limit.
@@ -173,7 +177,7 @@ impl Known {
             self.own_line = Some(OwnLine { rate, seen: now });
             outcome.result = Ok(Verdict::Conclusive);
         }
-        if is_own_line || before.is_some() {
+        if is_own_line || is_repetition {
             outcome.draw = Draw::Value(rate);
         } else {
             self.path.least_links = u16::try_from(outcome.sockets.asked * 2).unwrap_or(u16::MAX);
@@ -206,4 +210,36 @@ fn seen(outcome: &Outcome) -> Option<KnownPath> {
     let round_trip = Duration::try_from_secs_f64(most(|path| path.round_trip_ms)? / 1e3).ok();
     let loss = most(|path| path.loss_out.max(path.loss_back))?;
     Some(KnownPath { round_trip, loss, least_links: 0 })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_is_as_narrow_for_other_measurers_and_over_more_links() {
+        let of = |links, mbit, team: &[u8]| Limited {
+            links,
+            rate: BytesPerSec::from_mbit(mbit),
+            period: 0,
+            team: team.iter().map(|&number| Ed25519Id([number; 32])).collect(),
+        };
+        let before = of(20, 100, &[1, 2]);
+        for (now, is_line) in [
+            (of(40, 100, &[1, 2]), true),
+            (of(35, 107, &[1, 2]), true),
+            (of(35, 93, &[1, 2]), false),
+            (of(40, 108, &[1, 2]), false),
+            // The path of the same measurers carries as much over as many links.
+            (of(34, 100, &[1, 2]), false),
+            (of(20, 100, &[2, 3]), true),
+            (of(20, 92, &[2, 3]), false),
+        ] {
+            assert_eq!(now.is_no_more_than(&before), is_line, "{now:?}");
+        }
+        // There cannot be twice as many.
+        let before = of(400, 1000, &[1]);
+        assert!(of(448, 1000, &[1]).is_no_more_than(&before));
+        assert!(!of(447, 1000, &[1]).is_no_more_than(&before));
+    }
 }

@@ -6,8 +6,8 @@ use std::path::Path;
 use serde_json::Value;
 
 use super::made::{self, Archive, fails};
-use crate::program::{prints, run};
 use super::odd::listed;
+use crate::program::{prints, run};
 
 fn sample(version: &str) -> String {
     let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("../ff-archives/tests/data");
