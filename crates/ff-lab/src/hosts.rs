@@ -220,7 +220,7 @@ mod tests {
             plan.plan(names, Addresses::Private).unwrap_err().to_string()
         };
         let plan = HostsPlan { links, ..HostsPlan::default() };
-        assert!(error(plan, &["a".to_owned()]).contains("link for no"));
+        assert!(error(plan, &["a".to_owned()]).contains("no host is named no; the hosts are a"));
         let names = (0..251).map(|number| number.to_string()).collect::<Vec<_>>();
         assert!(error(HostsPlan::default(), &names).contains("251 hosts"));
         let twice = ["a", "b", "a"].map(str::to_owned);

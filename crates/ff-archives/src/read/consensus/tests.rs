@@ -112,7 +112,7 @@ fn errors_name_the_line() {
         (whole.replace("consensus\nc", "vote\nc"), 3, "not a consensus"),
         (whole.replace("version 3", "version 2"), 2, "version 3"),
         (whole.replace("method 28", "method 4294967296"), 4, "method"),
-        (whole.replace("directory-footer\n", ""), 19, "no footer"),
+        (whole.replace("directory-footer\n", ""), 19, "no line `directory-footer`"),
         (whole.replace("Wmm=10000", "Wmm=2147483648"), 19, "bandwidth-weights"),
         (whole.replace("\ndirectory-signature", "\nbandwidth-weights Wbd=0\nd"), 20, "twice"),
         (whole.replace("\ndirectory-signature", "\nr a\nd"), 20, "after the footer"),

@@ -235,7 +235,7 @@ fn every_bad_document_is_listed_by_file_entry_and_line() {
             "footer",
             broken("directory-footer\n", ""),
             line_of(&text, "directory-signature") - 1,
-            "no footer",
+            "no line `directory-footer`",
         ),
         ("large", vec![b'\n'; (64 << 20) + 1], 0, "more than 64 MiB"),
     ];
