@@ -170,9 +170,14 @@ impl Target {
         match &self.measurement {
             Some(measurement) if measurement.coordinator_link == link => LinkPart::Coordinator,
             Some(measurement) if measurement.links.contains(&link) => LinkPart::Measurement,
-            _ if self.ending.iter().any(|&(ending, _)| ending == link) => LinkPart::Ending,
+            _ if self.is_ending(link) => LinkPart::Ending,
             _ => LinkPart::None,
         }
+    }
+
+    /// Whether the link's measurement has ended, and the link has not.
+    fn is_ending(&self, link: LinkId) -> bool {
+        self.ending.iter().any(|&(ending, _)| ending == link)
     }
 
     /// Handles a MEASUREMENT cell.
@@ -228,7 +233,7 @@ impl Target {
         if self.measurement.is_some() {
             return Err(BUSY);
         }
-        if arrival.has_circuits {
+        if arrival.has_circuits || self.is_ending(arrival.link) {
             return Err(LINK_IS_USED);
         }
         self.policy.check_team(params)?;
@@ -268,7 +273,7 @@ impl Target {
         arrival: &Arrival<'_>,
         request: &Signed<MeasCreate>,
     ) -> Result<(), Refusal> {
-        let is_ending = self.ending.iter().any(|&(ending, _)| ending == arrival.link);
+        let is_ending = self.is_ending(arrival.link);
         let measurement = self.measurement.as_mut().ok_or(UNKNOWN_MEASUREMENT)?;
         if request.unverified().measurement != measurement.id {
             return Err(UNKNOWN_MEASUREMENT);
