@@ -100,7 +100,7 @@ pub struct LinkStream<T> {
     is_held: bool,
     /// Whether the coordinator's probe has arrived.
     is_probed: bool,
-    /// Whether tor-proto has been asked for circuits other than the probe's.
+    /// Whether tor-proto has been asked for circuits, the probe's among them.
     has_circuits: bool,
     /// The bytes, received and sent, for which this link still counts as new.
     fresh: [usize; 2],
@@ -368,8 +368,9 @@ impl<T: AsyncRead + AsyncWrite + Unpin> LinkStream<T> {
         if !is_create && !matches!(command, CMD_RELAY | CMD_RELAY_EARLY) {
             return Ok(());
         }
+        // The probe's circuit, too, stays when the measurement is over.
+        self.has_circuits |= is_create;
         if !self.is_coordinators() {
-            self.has_circuits |= is_create;
             return Ok(());
         }
         let is_probe = command == CMD_CREATE_FAST && !self.is_probed;
