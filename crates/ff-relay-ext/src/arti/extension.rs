@@ -187,6 +187,13 @@ impl Extension {
         self.failed.load(Ordering::Relaxed)
     }
 
+    /// Takes the extension out of service, as a panic inside does.
+    #[cfg(test)]
+    pub(super) fn fail(&self) {
+        let result: Option<()> = self.with(|_| panic!("made by the test"));
+        assert_eq!(result, None);
+    }
+
     /// A link's part in a measurement.
     pub(super) fn part_of(&self, link: LinkId) -> LinkPart {
         self.with(|state| state.target.part_of(link)).unwrap_or(LinkPart::None)
@@ -709,8 +716,7 @@ mod tests {
         let (waiting, woken) = (extension.open_link(), Arc::new(Woken(AtomicBool::new(false))));
         waiting.waker.register(&Waker::from(Arc::clone(&woken)));
 
-        let result: Option<()> = extension.with(|_| panic!("made by the test"));
-        assert_eq!(result, None);
+        extension.fail();
         assert!(extension.has_failed());
         assert_eq!(allowed(), 1000);
         assert_eq!(extension.totals(), None);
