@@ -609,6 +609,20 @@ fn a_grant_that_cannot_be_remembered_is_none() {
 }
 
 #[test]
+fn a_relay_that_cannot_remember_grants_tries_seldom() {
+    let mut net = Net::new(policy());
+    net.forgets = true;
+    for _ in 0..100 {
+        assert_eq!(refusal(&ask(&mut net).1), ErrCode::INTERNAL);
+    }
+    assert_eq!(net.target.grants_given(), 10);
+    net.forgets = false;
+    assert_eq!(refusal(&ask(&mut net).1), ErrCode::INTERNAL);
+    net.pass(SECOND * 60);
+    granted(&mut net);
+}
+
+#[test]
 fn measurement_keeps_what_it_was_granted() {
     let (mut net, coordinator, measurer) = with_open_link();
     let ratio = Ratio::from_percent(1).expect("a ratio");
