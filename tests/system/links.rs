@@ -9,7 +9,7 @@ use ff_proto::cell::{
     CELL_LEN, CMD_CREATE_FAST, CMD_CREATED_FAST, CMD_MEASUREMENT, Cell, CellRef, fixed_cell,
 };
 use ff_proto::ids::{CryptoKind, MeasurementId};
-use ff_proto::msg::{ErrCode, MeasParams, MeasurerGrant, Msg};
+use ff_proto::msg::{ErrCode, MeasEnd, MeasParams, MeasurerGrant, Msg};
 use ff_proto::session::SessionFailure;
 use ff_proto::session::coordinator::CoordinatorLink;
 use ff_proto::session::measurer::{LinkSecrets, Opening, OpeningLink};
@@ -197,6 +197,29 @@ async fn a_second_circuit_on_a_coordinators_link_closes_it() {
     link.send_cells(&create_fast(0x8000_0005)).await.expect("sent");
     assert_eq!(next_message(&mut link).await, None, "the link closes");
     relay.wait_until("end", |now| now.failed == 1).await;
+}
+
+#[tokio::test]
+async fn a_coordinators_link_with_its_probes_circuit_asks_no_second_time() {
+    let _turn = turn().await;
+    let coordinator = fresh_key();
+    let relay = TestRelay::start(Setup::allowing(&[&coordinator]));
+    let (mut link, measurement) = (open(&relay).await, MeasurementId(rand::random()));
+    let cells = request_for(&link, &coordinator, measurement, &fresh_key(), 1);
+    link.send_cells(cells.as_flattened()).await.expect("sent");
+    let answer = next_message(&mut link).await;
+    assert!(matches!(answer, Some(Msg::ParamsOk(_))), "{answer:?}");
+    let end = Msg::End(MeasEnd { measurement }).encode().expect("a message");
+    let end = fixed_cell(0, CMD_MEASUREMENT, &end).expect("a cell");
+    link.send_cells(&end).await.expect("sent");
+    let answer = next_message(&mut link).await;
+    assert!(matches!(answer, Some(Msg::End(_))), "{answer:?}");
+
+    let cells = request(&link, &coordinator);
+    link.send_cells(&cells[0]).await.expect("sent");
+    assert_eq!(next_error(&mut link).await, ErrCode::UNEXPECTED_MESSAGE);
+    assert_eq!(next_message(&mut link).await, None, "the link closes");
+    assert_eq!((relay.totals().granted, relay.totals().refused), (1, 1));
 }
 
 #[tokio::test]

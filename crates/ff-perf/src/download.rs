@@ -12,7 +12,8 @@ use crate::target::StreamTarget;
 
 /// Header in which a source names its seed; then each byte is compared.
 pub const SEED_HEADER: &str = "ff-seed";
-/// Longest header of a response, in bytes.
+/// Longest header of a response, in bytes; all interim ones together have as many. They are not in
+/// what a download may cost.
 const LONGEST_HEAD: usize = 16_384;
 /// Most lines of a header.
 const MOST_LINES: usize = 64;
@@ -82,6 +83,8 @@ enum Head {
 struct Answer {
     /// The header until it is complete; `None` for a source of ff-lab, which sends only bytes.
     head: Option<Vec<u8>>,
+    /// Bytes of the headers before it.
+    interim: usize,
     /// Expected bytes, if the header names a seed.
     pattern: Option<Pattern>,
     /// Whether more bytes than requested are an error.
@@ -94,7 +97,8 @@ impl Answer {
     /// A response before its first byte.
     fn of(target: &StreamTarget, asked: u64) -> Self {
         let is_web = target.path.is_some();
-        Self { head: is_web.then(Vec::new), pattern: None, is_exact: !is_web, asked }
+        let head = is_web.then(Vec::new);
+        Self { head, interim: 0, pattern: None, is_exact: !is_web, asked }
     }
 
     /// Whether the header is incomplete.
@@ -124,7 +128,13 @@ impl Answer {
                             self.head = Some(head);
                             return Ok(&[]);
                         }
-                        Head::Interim(length) => drop(head.drain(..length)),
+                        Head::Interim(length) => {
+                            self.interim += length;
+                            if self.interim > LONGEST_HEAD {
+                                return Err(too_long());
+                            }
+                            head.drain(..length);
+                        }
                         Head::Final(length) => {
                             let payload = head.len().saturating_sub(length);
                             break came.get(came.len() - payload..).unwrap_or_default();
@@ -161,9 +171,7 @@ impl Answer {
                 Ok(Head::Final(length))
             }
             Ok(httparse::Status::Partial) if bytes.len() < LONGEST_HEAD => Ok(Head::Open),
-            Ok(httparse::Status::Partial) => Err(Fault::target(format!(
-                "the header of its answer is longer than {LONGEST_HEAD} bytes"
-            ))),
+            Ok(httparse::Status::Partial) => Err(too_long()),
             Err(error) => Err(no_http(bytes, &error.to_string())),
         }
     }
@@ -196,6 +204,11 @@ impl Answer {
         }
         Ok(())
     }
+}
+
+/// The fault of a response with too long a header, or with too many.
+fn too_long() -> Fault {
+    Fault::target(format!("the header of its answer is longer than {LONGEST_HEAD} bytes"))
 }
 
 /// The fault of a response that is not HTTP.
@@ -252,6 +265,7 @@ mod tests {
             (&"x".repeat(5000), "not HTTP"),
             (&format!("HTTP/1.1 200 OK\r\n{}", "A: b\r\n".repeat(65)), "not HTTP"),
             (&format!("HTTP/1.1 200 OK\r\nA: {}", "b".repeat(LONGEST_HEAD)), "longer than 16384"),
+            (&"HTTP/1.1 100 \r\n\r\n".repeat(1000), "longer than 16384"),
             ("HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\n", "has 9 bytes instead of 10"),
             ("HTTP/1.1 200 OK\r\nff-seed: x\r\n\r\n", "not a seed"),
         ] {

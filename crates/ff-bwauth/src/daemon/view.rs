@@ -48,14 +48,12 @@ impl View {
         let valid_after = valid_after.ok_or("the consensus' valid-after is not a time")?;
         let mut all = Descriptors::default();
         for file in descriptors {
-            let read = Descriptors::parse(file);
-            if let Some(error) = read.skipped.first() {
-                tracing::warn!(
-                    count = read.skipped.len(),
-                    "descriptors are skipped, the first: {error}"
-                );
-            }
-            all.extend(read);
+            all.extend(Descriptors::parse(file));
+        }
+        // One line for all: each relay writes its own descriptor.
+        if let Some(error) = all.skipped.first() {
+            let count = all.skipped.len();
+            tracing::warn!(count, "descriptors are skipped, the first: {error}");
         }
         let mut described = all.named_by(&consensus);
         let numbers = consensus.relays.iter().map(|relay| relay.fingerprint);

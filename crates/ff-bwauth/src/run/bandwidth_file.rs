@@ -19,6 +19,8 @@ use crate::cli::V3bw;
 
 /// The largest file that is read: the lines of a hundred thousand relays take a fifth of it.
 const MAX_BYTES: u64 = 1 << 28;
+/// The most lines that are read: one that is wrong takes more memory than it has bytes.
+const MAX_LINES: usize = 1 << 20;
 
 /// Carries the command out.
 ///
@@ -71,6 +73,9 @@ fn read(file: &Path) -> Result<Vec<u8>> {
         bail!("{} has more than {} MiB: no bandwidth file has", file.display(), MAX_BYTES >> 20);
     }
     refuse_packed(&bytes, &[]).with_context(|| format!("Failed to read {}", file.display()))?;
+    if bytes.iter().filter(|&&byte| byte == b'\n').count() > MAX_LINES {
+        bail!("{} has more than {MAX_LINES} lines: no bandwidth file has", file.display());
+    }
     Ok(bytes)
 }
 
@@ -127,4 +132,19 @@ fn check_json(file: &Path, reading: &Reading) -> String {
         "findings": reading.findings,
     });
     format!("{object}\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_of_little_but_line_ends_is_refused() {
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        std::fs::write(file.path(), vec![b'\n'; MAX_LINES]).expect("it is written");
+        assert!(read(file.path()).is_ok());
+        std::fs::write(file.path(), vec![b'\n'; MAX_LINES + 1]).expect("it is written");
+        let error = read(file.path()).expect_err("too many lines");
+        assert!(error.to_string().contains("1048576 lines"), "{error:#}");
+    }
 }

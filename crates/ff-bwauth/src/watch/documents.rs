@@ -72,6 +72,8 @@ struct Around<'a> {
     at: HashMap<IpAddr, Vec<Fingerprint>>,
     /// The addresses of each relay of the consensus.
     addresses: HashMap<Fingerprint, &'a Entry>,
+    /// The relays of each family with a key that has not been followed, when there is need of them.
+    families: Option<HashMap<String, Vec<Fingerprint>>>,
     /// The relays found.
     near: BTreeSet<Fingerprint>,
     /// The descriptors of relays found.
@@ -89,7 +91,7 @@ impl<'a> Around<'a> {
         }
         let addresses = consensus.relays.iter().map(|entry| (entry.fingerprint, entry)).collect();
         let (near, described) = (BTreeSet::new(), HashMap::new());
-        Self { descriptions, at, addresses, near, described }
+        Self { descriptions, at, addresses, families: None, near, described }
     }
 
     /// Finds all relays connected to these, directly or through others.
@@ -111,7 +113,9 @@ impl<'a> Around<'a> {
                 }
             }
             if let Some(descriptions) = self.descriptions.filter(|_| !own.family_ids.is_empty()) {
-                ahead.extend(descriptions.of_families(&own.family_ids));
+                let families = self.families.get_or_insert_with(|| descriptions.families());
+                // Each is followed once, and not again from each of its relays.
+                ahead.extend(own.family_ids.iter().filter_map(|id| families.remove(id)).flatten());
             }
         }
     }
@@ -200,12 +204,15 @@ impl Descriptions {
         all.max_by_key(|one| (Some(one.digest) == named, one.published_unix_secs))
     }
 
-    /// The relays of these families.
-    fn of_families(&self, ids: &[String]) -> Vec<Fingerprint> {
-        let is_of =
-            |descriptor: &Descriptor| descriptor.family_ids.iter().any(|id| ids.contains(id));
-        let relays = self.with_family_key.iter().flat_map(|place| self.at(place));
-        relays.filter(|(_, descriptor)| is_of(descriptor)).map(|(relay, _)| relay).collect()
+    /// The relays of each family with a key.
+    fn families(&self) -> HashMap<String, Vec<Fingerprint>> {
+        let mut families = HashMap::<_, Vec<_>>::new();
+        for (relay, descriptor) in self.with_family_key.iter().flat_map(|place| self.at(place)) {
+            for id in descriptor.family_ids {
+                families.entry(id).or_default().push(relay);
+            }
+        }
+        families
     }
 }
 
@@ -249,9 +256,29 @@ mod tests {
         for (relay, descriptor) in &all {
             assert_eq!(some.of(relay, None).as_ref(), Some(descriptor));
         }
-        let ids: Vec<_> = all.values().flat_map(|one| one.family_ids.clone()).collect();
-        assert!(!ids.is_empty() && !some.of_families(&ids[..1]).is_empty());
+        let families = some.families();
+        assert!(!families.is_empty());
+        for (relay, descriptor) in &all {
+            assert!(descriptor.family_ids.iter().all(|id| families[id].contains(relay)));
+        }
         assert_eq!(some.of(&[0; 20], None), None);
+    }
+
+    #[test]
+    fn each_family_with_a_key_is_followed_once() {
+        let mut some = Descriptions::default();
+        some.add(REAL.into());
+        let (relay, id) = some
+            .families()
+            .into_iter()
+            .find_map(|(id, relays)| Some((*relays.first()?, id)))
+            .expect("a family");
+        let consensus =
+            Consensus { relays: vec![entry(relay, "192.0.2.1")], ..Consensus::default() };
+        let mut around = Around::new(&consensus, Some(&some));
+        around.go(vec![relay]);
+        assert!(around.near.contains(&relay));
+        assert!(around.families.is_some_and(|families| !families.contains_key(&id)));
     }
 
     #[test]

@@ -65,7 +65,7 @@ impl Parts {
     /// The sum of the parts, in µs.
     #[must_use]
     pub fn total_us(&self) -> u64 {
-        self.0.iter().sum()
+        self.0.iter().fold(0, |sum, part| sum.saturating_add(*part))
     }
 }
 
@@ -110,6 +110,12 @@ impl PartMeans {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn parts_of_any_line_have_a_sum() {
+        assert_eq!(Parts([1, 2, 3, 4, 5, 6]).total_us(), 21);
+        assert_eq!(Parts([u64::MAX, 1, 0, 0, 0, 0]).total_us(), u64::MAX);
+    }
 
     /// A line of this client, with these additional keys in its download.
     fn line(client: &str, more: serde_json::Value) -> CircuitRecord {

@@ -31,20 +31,21 @@ impl Echoed {
     /// Bytes of the queue that the measurer keeps in front of a relay that were there at the end of
     /// a second, and the size of that queue. By Little's law, what is on the network is the rate
     /// times TCP's round trip; of the other cells in flight, those that are not in the measurer's
-    /// own host are in the relay. What the delay of acknowledgements may add to the round trip is
-    /// no part of the queue. Nothing if the kernel gives no data.
+    /// own host are in the relay, as far as they are part of the queue. What the delay of
+    /// acknowledgements may add to the round trip is no part of it. Nothing if the kernel gives no
+    /// data, nothing came back, or so much that the queue lasts no longer than that delay.
     fn queue(&self, second: usize) -> (f64, f64) {
         let tcp = &self.tcp[second];
-        if tcp.links == 0 {
-            return (0.0, 0.0);
-        }
         let bytes = |cells| as_float(Cells(cells).bytes());
         let rate = bytes(self.claimed[second].unwrap_or(0));
         let in_flight = bytes(self.on_way_before(second + 1));
         let on_network = rate * as_float(tcp.round_trip_now_micros) / 1e6;
         let queue = (rate * QUEUE.as_secs_f64()).min(bytes(MAX_QUEUE_CELLS));
-        let sure = (queue - rate * DELAYED_ACK.as_secs_f64()).max(0.0);
-        (in_flight - on_network - as_float(tcp.unsent_bytes), sure)
+        let sure = queue - rate * DELAYED_ACK.as_secs_f64();
+        if tcp.links == 0 || sure <= 0.0 {
+            return (0.0, 0.0);
+        }
+        ((in_flight - on_network).min(queue) - as_float(tcp.unsent_bytes), sure)
     }
 }
 

@@ -257,6 +257,22 @@ fn a_queue_that_is_not_in_the_relay_is_on_the_way() {
     for (unsent_bytes, limits) in [(17 * 514 - 1, false), (17 * 514 + 1, true)] {
         assert_eq!(is_limited(here(unsent_bytes), here(unsent_bytes), Some(3)), limits);
     }
+    // More in the relay than the queue does not make up for that.
+    let mut behind = samples(3, 0);
+    for (second, sent_cells) in [(0, 300), (1, 100), (2, 100)] {
+        let report = SecondReport { sent_cells, tcp: here(18 * 514), ..report(second, 100) };
+        behind.add_measurement(0, &report);
+        behind.add_measurement(1, &report);
+    }
+    assert!(behind.is_path_limited(&[None; 2], 2.25 / 0.8));
+    // A second in which nothing came back says nothing of the queue.
+    let mut empty = samples(3, 0);
+    for second in 0..3 {
+        let tcp = here(100 * 514);
+        empty.add_measurement(0, &SecondReport { sent_cells: 100, tcp, ..report(second, 0) });
+        empty.add_measurement(1, &report(second, 0));
+    }
+    assert!(!empty.is_path_limited(&[None; 2], 2.25 / 0.8));
     // Or on the network, whether its buffers hold it or its round trip has become longer.
     let longer = |micros: u64| TcpSecond { round_trip_now_micros: 100_000 + micros, ..TCP };
     for (micros, limits) in [(169_000, false), (171_000, true), (380_000, true)] {

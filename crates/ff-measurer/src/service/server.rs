@@ -43,6 +43,8 @@ const FAREWELL: Duration = Duration::from_secs(1);
 /// The largest number of concurrent handshakes; if there are more, one of the peer with the most is
 /// aborted.
 const HANDSHAKES: usize = 32;
+/// The interval at which it is logged that no connection can be accepted.
+const REPEATED: Duration = Duration::from_secs(60);
 /// The largest number of connections of a coordinator.
 const CONNECTIONS: usize = 8;
 /// The interval of pings on an idle connection, and the time limit of their answers.
@@ -413,11 +415,15 @@ async fn accept(
     incoming: mpsc::Sender<std::io::Result<PeerStream>>,
 ) {
     let mut handshakes = Handshakes::default();
+    let mut told = None::<Instant>;
     loop {
         let (tcp, from) = match listener.accept().await {
             Ok(accepted) => accepted,
             Err(error) => {
-                tracing::warn!("cannot accept a connection: {error}");
+                if told.is_none_or(|told| told.elapsed() >= REPEATED) {
+                    told = Some(Instant::now());
+                    tracing::warn!("cannot accept a connection: {error}");
+                }
                 tokio::time::sleep(Duration::from_millis(100)).await;
                 continue;
             }

@@ -7,7 +7,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::extract::Request;
@@ -47,6 +47,8 @@ const MAX_HEADERS: usize = 64;
 const PAUSE: Duration = Duration::from_millis(200);
 /// The same if a descriptor is about to become free.
 const SHORT_PAUSE: Duration = Duration::from_millis(2);
+/// How often it is logged that nobody is accepted.
+const REPEATED: Duration = Duration::from_secs(60);
 
 /// Where connections come from.
 pub trait Accept: Send {
@@ -72,6 +74,7 @@ impl Accept for TcpListener {
 pub async fn serve(mut listener: impl Accept, router: Router, deadlines: Deadlines) -> Infallible {
     let mut connections = JoinSet::new();
     let mut places = VecDeque::new();
+    let mut told = None::<Instant>;
     loop {
         match listener.next_connection().await {
             Ok(stream) => {
@@ -84,7 +87,10 @@ pub async fn serve(mut listener: impl Accept, router: Router, deadlines: Deadlin
             }
             Err(_) if end_silent(&mut places) => sleep(SHORT_PAUSE).await,
             Err(error) => {
-                tracing::warn!("cannot accept connections: {error}");
+                if told.is_none_or(|told| told.elapsed() >= REPEATED) {
+                    told = Some(Instant::now());
+                    tracing::warn!("cannot accept connections: {error}");
+                }
                 sleep(PAUSE).await;
             }
         }
@@ -208,7 +214,8 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Stalled<S> {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
+        let closed = Pin::new(&mut self.stream).poll_shutdown(cx);
+        self.watched(cx, closed)
     }
 }
 
@@ -241,5 +248,47 @@ mod tests {
         client.read_to_string(&mut answer).await.expect("an answer");
         assert!(answer.starts_with("HTTP/1.1 200") && answer.ends_with("here"), "{answer}");
         serving.abort();
+    }
+
+    /// A stream whose peer takes nothing.
+    struct Stuck;
+
+    impl AsyncRead for Stuck {
+        fn poll_read(
+            self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+            _: &mut ReadBuf<'_>,
+        ) -> Poll<io::Result<()>> {
+            Poll::Pending
+        }
+    }
+
+    impl AsyncWrite for Stuck {
+        fn poll_write(
+            self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+            _: &[u8],
+        ) -> Poll<io::Result<usize>> {
+            Poll::Pending
+        }
+
+        fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Pending
+        }
+
+        fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Pending
+        }
+    }
+
+    #[tokio::test]
+    async fn nobody_keeps_a_connection_by_taking_nothing() {
+        let deadline = Duration::from_millis(10);
+        let stalled = || Stalled { stream: Stuck, deadline, stall: None };
+        for result in
+            [stalled().write_all(b"x").await, stalled().flush().await, stalled().shutdown().await]
+        {
+            assert_eq!(result.expect_err("it ends").kind(), io::ErrorKind::TimedOut);
+        }
     }
 }

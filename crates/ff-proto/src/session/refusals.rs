@@ -32,6 +32,9 @@ pub(super) const NO_COMMON_CRYPTO: Refusal =
 /// The coordinator has no grant left.
 pub(super) const TOO_SOON: Refusal =
     (ErrCode::TOO_SOON, "this coordinator has measured in this period");
+/// Grants could not be stored, again and again.
+pub(super) const NOT_STORED: Refusal =
+    (ErrCode::INTERNAL, "this relay could not store its last grants");
 /// A MEAS_CREATE for an unknown measurement.
 pub(super) const UNKNOWN_MEASUREMENT: Refusal =
     (ErrCode::UNKNOWN_MEASUREMENT, "this measurement is not known");
@@ -97,5 +100,10 @@ impl RefusalLog {
         }
         self.told += 1;
         Some(core::mem::take(&mut self.untold))
+    }
+
+    /// Whether one noted now would not be reported.
+    pub(super) fn is_full(&self, now: MonoTime) -> bool {
+        self.told == MAX_REFUSALS_TOLD && now.since(self.since) < REFUSALS_TOLD_IN
     }
 }

@@ -29,8 +29,8 @@ pub use super::measurement::{Arrival, LinkId};
 use super::measurement::{Measurement, Progress};
 use super::measurer::control_cell;
 use super::refusals::{
-    BAD_CIRCUIT_ID, BAD_SIGNATURE, BUSY, LINK_IS_USED, NOT_FOR_TARGETS, NOT_YOURS, Refusal,
-    RefusalLog, SECOND_CIRCUIT, UNKNOWN_MEASUREMENT, unreadable,
+    BAD_CIRCUIT_ID, BAD_SIGNATURE, BUSY, LINK_IS_USED, NOT_FOR_TARGETS, NOT_STORED, NOT_YOURS,
+    Refusal, RefusalLog, SECOND_CIRCUIT, UNKNOWN_MEASUREMENT, unreadable,
 };
 use crate::cell::Cell;
 use crate::circuit::EchoCircuit;
@@ -128,6 +128,8 @@ pub struct Target {
     refused: u64,
     /// Limits the refusals that are reported.
     log: RefusalLog,
+    /// Limits the grants that cannot be stored: each costs a write to the disk and lines in logs.
+    unstored: RefusalLog,
     /// Outputs that the host has not taken.
     output: VecDeque<Output>,
 }
@@ -144,6 +146,7 @@ impl Target {
             ending: Vec::new(),
             refused: 0,
             log: RefusalLog::default(),
+            unstored: RefusalLog::default(),
             output: VecDeque::new(),
         }
     }
@@ -170,9 +173,14 @@ impl Target {
         match &self.measurement {
             Some(measurement) if measurement.coordinator_link == link => LinkPart::Coordinator,
             Some(measurement) if measurement.links.contains(&link) => LinkPart::Measurement,
-            _ if self.ending.iter().any(|&(ending, _)| ending == link) => LinkPart::Ending,
+            _ if self.is_ending(link) => LinkPart::Ending,
             _ => LinkPart::None,
         }
+    }
+
+    /// Whether the link's measurement has ended, and the link has not.
+    fn is_ending(&self, link: LinkId) -> bool {
+        self.ending.iter().any(|&(ending, _)| ending == link)
     }
 
     /// Handles a MEASUREMENT cell.
@@ -228,11 +236,14 @@ impl Target {
         if self.measurement.is_some() {
             return Err(BUSY);
         }
-        if arrival.has_circuits {
+        if arrival.has_circuits || self.is_ending(arrival.link) {
             return Err(LINK_IS_USED);
         }
         self.policy.check_team(params)?;
         let crypto = choose_crypto(params, self.supported)?;
+        if self.unstored.is_full(arrival.now) {
+            return Err(NOT_STORED);
+        }
         let record = GrantRecord { coordinator, unix_secs: arrival.unix_secs };
         self.history.use_up(record, self.policy.period)?;
         self.grant(arrival, coordinator, params, crypto);
@@ -268,7 +279,7 @@ impl Target {
         arrival: &Arrival<'_>,
         request: &Signed<MeasCreate>,
     ) -> Result<(), Refusal> {
-        let is_ending = self.ending.iter().any(|&(ending, _)| ending == arrival.link);
+        let is_ending = self.is_ending(arrival.link);
         let measurement = self.measurement.as_mut().ok_or(UNKNOWN_MEASUREMENT)?;
         if request.unverified().measurement != measurement.id {
             return Err(UNKNOWN_MEASUREMENT);
@@ -385,7 +396,8 @@ impl Target {
     }
 
     /// Withdraws the grant of the last request, whose answer has not been sent, because it cannot
-    /// be stored; it then does not count.
+    /// be stored; it then does not count. After ten of these in a minute, requests are refused until
+    /// it is over.
     pub fn take_back(&mut self, now: MonoTime) {
         let link = self.measurement.as_ref().map(|measurement| measurement.coordinator_link);
         self.output.retain(|output| match output {
@@ -394,6 +406,7 @@ impl Target {
             _ => true,
         });
         self.history.forget_last();
+        let _ = self.unstored.note(now);
         self.end(Some(ErrCode::INTERNAL), now);
     }
 

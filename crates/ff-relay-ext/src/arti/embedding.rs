@@ -143,10 +143,13 @@ impl Embedding {
 /// The extension of a relay with these options, which stores grants in this directory.
 fn extension(options: &TargetOptions, state: &Path) -> Result<Arc<Extension>, MemoryError> {
     let path = state.join(MEMORY_FILE);
+    let grants = memory::load(&path)?.grants;
+    // This tells the operator of damaged lines, so it must come before they are replaced.
+    let extension = Extension::new(options.resolve(&BTreeMap::new()), Some(path.clone()), None)?;
     // So the operator learns now, and not at the first measurement, if the relay may not write
     // there.
-    memory::store(&path, &memory::load(&path)?.grants)?;
-    Extension::new(options.resolve(&BTreeMap::new()), Some(path), None)
+    memory::store(&path, &grants)?;
+    Ok(extension)
 }
 
 /// The numbers in a consensus's parameters; other values are left out.
@@ -160,7 +163,56 @@ fn numbers(params: &str) -> BTreeMap<String, i64> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use tracing::span::{Attributes, Id, Record};
+    use tracing::{Event, Level, Metadata, Subscriber};
+
     use super::*;
+
+    /// Counts warnings.
+    struct Warnings(Arc<AtomicUsize>);
+
+    impl Subscriber for Warnings {
+        fn enabled(&self, _: &Metadata<'_>) -> bool {
+            true
+        }
+
+        fn new_span(&self, _: &Attributes<'_>) -> Id {
+            Id::from_u64(1)
+        }
+
+        fn record(&self, _: &Id, _: &Record<'_>) {}
+
+        fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+        fn event(&self, event: &Event<'_>) {
+            if *event.metadata().level() == Level::WARN {
+                self.0.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+
+        fn enter(&self, _: &Id) {}
+
+        fn exit(&self, _: &Id) {}
+    }
+
+    #[test]
+    fn the_operator_is_told_of_damaged_lines_once() {
+        let state = tempfile::tempdir().unwrap();
+        let file = state.path().join(MEMORY_FILE);
+        let grant = format!("{} 1800000000\n", "07".repeat(32));
+        std::fs::write(&file, format!("nonsense\n{grant}")).unwrap();
+        let section = section("measurements_allowed = true");
+        for expected in [1, 0] {
+            let warnings = Arc::new(AtomicUsize::new(0));
+            tracing::subscriber::with_default(Warnings(Arc::clone(&warnings)), || {
+                assert!(Embedding::new(&section, state.path()).extension().is_some());
+            });
+            assert_eq!(warnings.load(Ordering::Relaxed), expected);
+            assert_eq!(std::fs::read_to_string(&file).unwrap(), grant);
+        }
+    }
 
     /// A section with these lines.
     fn section(lines: &str) -> Section {

@@ -187,6 +187,13 @@ impl Extension {
         self.failed.load(Ordering::Relaxed)
     }
 
+    /// Takes the extension out of service, as a panic inside does.
+    #[cfg(test)]
+    pub(super) fn fail(&self) {
+        let result: Option<()> = self.with(|_| panic!("made by the test"));
+        assert_eq!(result, None);
+    }
+
     /// A link's part in a measurement.
     pub(super) fn part_of(&self, link: LinkId) -> LinkPart {
         self.with(|state| state.target.part_of(link)).unwrap_or(LinkPart::None)
@@ -328,6 +335,11 @@ impl Extension {
         let now = self.now();
         let unix_secs = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |t| t.as_secs());
         let unstored = self.with(|state| {
+            // Its last cell is not answered yet. A link whose measurement has ended reads on, and
+            // answers would fill the memory while the disk hangs.
+            if state.is_held(link) {
+                return None;
+            }
             state.target.handle_control(&Arrival {
                 link,
                 circ_id: cell.circ_id,
@@ -455,6 +467,12 @@ impl State {
         None
     }
 
+    /// Whether a link waits until the grant is stored.
+    fn is_held(&self, link: LinkId) -> bool {
+        let handle = self.links.get(&link).and_then(Weak::upgrade);
+        handle.is_some_and(|handle| handle.awaits_answer.load(Ordering::Relaxed))
+    }
+
     /// Makes a link wait until the grant is stored.
     fn hold(&mut self, link: LinkId) {
         if let Some(handle) = self.links.get(&link).and_then(Weak::upgrade)
@@ -559,7 +577,7 @@ mod tests {
     use std::thread;
 
     use ed25519_dalek::SigningKey;
-    use ff_proto::cell::peek_cell;
+    use ff_proto::cell::{CMD_MEASUREMENT, fixed_cell, peek_cell};
     use ff_proto::ids::{CryptoKind, Ed25519Id, MeasurementId};
     use ff_proto::msg::{ErrCode, MeasParams, MeasurerGrant, Msg};
     use ff_proto::session::coordinator::CoordinatorLink;
@@ -587,18 +605,25 @@ mod tests {
         Box::new(request)
     }
 
-    #[test]
-    fn a_disk_that_hangs_holds_up_the_grant_and_no_link() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("grants");
+    /// A relay whose disk hangs when a grant is written, until somebody reads from `grants.tmp` in
+    /// this directory; the second value is the file of grants.
+    fn with_hanging_disk(dir: &Path, coordinator: &SigningKey) -> (Arc<Extension>, PathBuf) {
+        let path = dir.join("grants");
         // Opening it for writing waits for a reader.
-        let pipe = dir.path().join("grants.tmp");
+        let pipe = dir.join("grants.tmp");
         assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
-        let coordinator = SigningKey::from_bytes(&[1; 32]);
         let id = Ed25519Id(coordinator.verifying_key().to_bytes());
         let policy = TargetOptions::allowing(vec![id]).resolve(&BTreeMap::new());
         let extension = Extension::new(policy, Some(path.clone()), None).expect("extension");
         extension.set_hop(HopIdentity::generate().unwrap());
+        (extension, path)
+    }
+
+    #[test]
+    fn a_disk_that_hangs_holds_up_the_grant_and_no_link() {
+        let dir = tempfile::tempdir().unwrap();
+        let coordinator = SigningKey::from_bytes(&[1; 32]);
+        let (extension, path) = with_hanging_disk(dir.path(), &coordinator);
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let (asking, client) = (extension.open_link(), extension.open_link());
         let (tokio, (done, is_done)) = (runtime.handle().clone(), mpsc::channel());
@@ -617,7 +642,7 @@ mod tests {
         assert!(asking.awaits_answer.load(Ordering::Acquire), "its probe would be answered first");
 
         // Now it can be written to, but not synced, like a failed disk.
-        let _reader = File::open(&pipe).unwrap();
+        let _reader = File::open(dir.path().join("grants.tmp")).unwrap();
         let begun = Instant::now();
         let tasks = loop {
             let tasks = std::mem::take(&mut *asking.tasks.lock().unwrap());
@@ -636,6 +661,37 @@ mod tests {
             thread::sleep(TICK);
         }
         assert!(!asking.awaits_answer.load(Ordering::Acquire), "the link goes on");
+    }
+
+    #[test]
+    fn a_link_that_awaits_an_answer_gets_one_only() {
+        let dir = tempfile::tempdir().unwrap();
+        let coordinator = SigningKey::from_bytes(&[1; 32]);
+        let (extension, _) = with_hanging_disk(dir.path(), &coordinator);
+        let (asking, ended) = (extension.open_link(), extension.open_link());
+        let (of_thread, asks) = (Arc::clone(&extension), asking.id);
+        // Without tokio the grant is written in the thread that brings the request.
+        let storing = thread::spawn(move || {
+            let request = request(&coordinator);
+            let cell = peek_cell(&request[..]).expect("a cell");
+            of_thread.handle_control(asks, cell, false, &EXPORTER);
+        });
+        let begun = Instant::now();
+        while !asking.awaits_answer.load(Ordering::Acquire) && begun.elapsed() < LONG {
+            thread::sleep(TICK);
+        }
+        let garbage = fixed_cell(0, CMD_MEASUREMENT, &[1, 99, 0, 0]).expect("a cell");
+        for _ in 0..1000 {
+            let cell = peek_cell(&garbage[..]).expect("a cell");
+            extension.handle_control(ended.id, cell, false, &EXPORTER);
+        }
+        assert_eq!(extension.totals().map(|totals| totals.refused), Some(1));
+
+        let _reader = File::open(dir.path().join("grants.tmp")).unwrap();
+        storing.join().expect("no panic");
+        assert!(!ended.awaits_answer.load(Ordering::Acquire));
+        let tasks = ended.tasks.lock().unwrap();
+        assert!(matches!(tasks[..], [LinkTask::Send(_), LinkTask::Close]), "{tasks:?}");
     }
 
     /// Whether a task was woken.
@@ -660,8 +716,7 @@ mod tests {
         let (waiting, woken) = (extension.open_link(), Arc::new(Woken(AtomicBool::new(false))));
         waiting.waker.register(&Waker::from(Arc::clone(&woken)));
 
-        let result: Option<()> = extension.with(|_| panic!("made by the test"));
-        assert_eq!(result, None);
+        extension.fail();
         assert!(extension.has_failed());
         assert_eq!(allowed(), 1000);
         assert_eq!(extension.totals(), None);

@@ -23,6 +23,9 @@
 //!                                 end of the stream
 //! ```
 //!
+//! When the extension has failed, all but ordinary links end at once: nothing would close them if
+//! their peers do not.
+//!
 //! The coordinator's link has no circuits except the probe's: other circuits' traffic would escape
 //! the share of clients.
 
@@ -100,7 +103,7 @@ pub struct LinkStream<T> {
     is_held: bool,
     /// Whether the coordinator's probe has arrived.
     is_probed: bool,
-    /// Whether tor-proto has been asked for circuits other than the probe's.
+    /// Whether tor-proto has been asked for circuits, the probe's among them.
     has_circuits: bool,
     /// The bytes, received and sent, for which this link still counts as new.
     fresh: [usize; 2],
@@ -197,8 +200,10 @@ impl<T: AsyncRead + AsyncWrite + Unpin> LinkStream<T> {
         // In this order: when the link is released, the answer is already among its tasks.
         self.is_held =
             self.handle.awaits_answer.load(Ordering::Acquire) && !self.extension.has_failed();
-        if matches!(self.mode, Mode::Measuring(_)) && self.extension.has_failed() {
+        if !matches!(self.mode, Mode::Ordinary) && self.extension.has_failed() {
+            // Nothing closes it later if its peer does not.
             self.begin_closing();
+            self.is_abandoned = true;
         }
         let tasks = match self.handle.tasks.lock() {
             Ok(mut tasks) if !tasks.is_empty() => std::mem::take(&mut *tasks),
@@ -368,8 +373,9 @@ impl<T: AsyncRead + AsyncWrite + Unpin> LinkStream<T> {
         if !is_create && !matches!(command, CMD_RELAY | CMD_RELAY_EARLY) {
             return Ok(());
         }
+        // The probe's circuit, too, stays when the measurement is over.
+        self.has_circuits |= is_create;
         if !self.is_coordinators() {
-            self.has_circuits |= is_create;
             return Ok(());
         }
         let is_probe = command == CMD_CREATE_FAST && !self.is_probed;
@@ -724,3 +730,85 @@ impl<T: AsyncRead + AsyncWrite + Unpin> AsyncWrite for LinkStream<T> {
 }
 
 as_its_inner_link!(LinkStream);
+
+#[cfg(test)]
+mod tests {
+    use std::borrow::Cow;
+    use std::collections::BTreeMap;
+    use std::task::Waker;
+
+    use super::*;
+    use crate::options::TargetOptions;
+
+    /// A connection on which nothing moves.
+    struct Silent;
+
+    impl AsyncRead for Silent {
+        fn poll_read(
+            self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+            _: &mut [u8],
+        ) -> Poll<io::Result<usize>> {
+            Poll::Pending
+        }
+    }
+
+    impl AsyncWrite for Silent {
+        fn poll_write(
+            self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+            _: &[u8],
+        ) -> Poll<io::Result<usize>> {
+            Poll::Pending
+        }
+
+        fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Pending
+        }
+
+        fn poll_close(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Pending
+        }
+    }
+
+    impl CertifiedConn for Silent {
+        fn export_keying_material(
+            &self,
+            _: usize,
+            _: &[u8],
+            _: Option<&[u8]>,
+        ) -> io::Result<Vec<u8>> {
+            Err(io::ErrorKind::Unsupported.into())
+        }
+
+        fn peer_certificate(&self) -> io::Result<Option<Cow<'_, [u8]>>> {
+            Ok(None)
+        }
+
+        fn own_certificate(&self) -> io::Result<Option<Cow<'_, [u8]>>> {
+            Ok(None)
+        }
+    }
+
+    #[test]
+    fn without_the_extension_only_ordinary_links_stay() {
+        let policy = TargetOptions::default().resolve(&BTreeMap::new());
+        let links = [(Mode::Ordinary, true), (Mode::Ending, false), (Mode::Closing, false)];
+        for (mode, stays) in links {
+            let extension = Extension::new(policy.clone(), None, None).expect("it reads no file");
+            let mut link = LinkStream::new(Silent, Arc::clone(&extension));
+            link.mode = mode;
+            // The peer does not read its last words.
+            link.queue_control(&[0; CELL_LEN]);
+            let mut cx = Context::from_waker(Waker::noop());
+            let mut read = || Pin::new(&mut link).poll_read(&mut cx, &mut [0; 100]);
+            assert!(read().is_pending());
+            extension.fail();
+            let after = read();
+            match stays {
+                true => assert!(after.is_pending()),
+                false => assert!(matches!(after, Poll::Ready(Ok(0))), "{after:?}"),
+            }
+        }
+    }
+}

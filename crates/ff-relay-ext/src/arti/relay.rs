@@ -18,7 +18,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use futures::{FutureExt as _, StreamExt as _};
@@ -75,6 +75,9 @@ const BACKLOG: u32 = 1024;
 
 /// Pause after a failed `accept`.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Time between log lines about a failed `accept`: peers that keep many links open can cause it.
+const WARNING_PAUSE: Duration = Duration::from_secs(60);
 
 /// Bytes read from a stream at once; Arti returns at most one cell's payload, 498 bytes.
 const STREAM_BUFFER_BYTES: usize = 512;
@@ -286,6 +289,7 @@ async fn accept_loop<R>(
 {
     let handshakes = Handshakes::new(limits);
     let mut links = JoinSet::new();
+    let mut warned: Option<Instant> = None;
     loop {
         tokio::select! {
             accepted = listener.accept() => match accepted {
@@ -305,7 +309,10 @@ async fn accept_loop<R>(
                     debug!("a connection ended before it was accepted: {error}");
                 }
                 Err(error) => {
-                    warn!("cannot accept a connection: {error}");
+                    if warned.is_none_or(|at| at.elapsed() >= WARNING_PAUSE) {
+                        warn!("cannot accept a connection: {error}");
+                        warned = Some(Instant::now());
+                    }
                     tokio::time::sleep(ACCEPT_PAUSE).await;
                 }
             },
@@ -418,7 +425,6 @@ async fn echo_stream(incoming: IncomingStream) -> io::Result<()> {
 mod tests {
     use std::collections::{BTreeMap, VecDeque};
     use std::net::{IpAddr, Ipv4Addr};
-    use std::time::Instant;
 
     use ed25519_dalek::SigningKey;
     use ff_proto::cell::peek_cell;

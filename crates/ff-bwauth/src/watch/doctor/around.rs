@@ -222,7 +222,7 @@ fn described(
     findings.retain(|finding| finding.level != Level::Ok);
     if findings.is_empty() {
         let buffer = of.send_buffer_bytes.min(of.receive_buffer_bytes) / USABLE_PART;
-        let far = BytesPerSec::new(buffer * 1000 / FAR_MILLIS);
+        let far = BytesPerSec::new(buffer.saturating_mul(1000) / FAR_MILLIS);
         let found = format!(
             "it answers with the right key in {way_millis} ms: version {}, {} cores; over {FAR_MILLIS} ms a link \
              without losses carries {far}",
@@ -266,6 +266,9 @@ mod tests {
             well.found.contains("over 200 ms a link without losses carries 83.89 Mbit/s"),
             "{well}"
         );
+        let (send_buffer_bytes, receive_buffer_bytes) = (u64::MAX, u64::MAX);
+        let most = Capability { send_buffer_bytes, receive_buffer_bytes, ..capability() };
+        assert_eq!(findings(&most).len(), 1, "whatever it says");
         for (of, words) in [
             (Capability { unix_millis: 1_002_000, ..capability() }, "2000 ms ahead of"),
             (Capability { unix_millis: 997_000, ..capability() }, "3000 ms behind"),

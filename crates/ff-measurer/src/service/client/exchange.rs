@@ -40,7 +40,8 @@ impl RemoteMeasurer {
         let way = talk.measure_the_way().await?;
         let buffer_bytes = bound.send_buffer_bytes.min(bound.receive_buffer_bytes);
         let totals = ExchangeTotals::default();
-        Ok(RemoteExchange { talk, part, port, buffer_bytes, way, totals, deadline: None })
+        let (reported, deadline) = (0, None);
+        Ok(RemoteExchange { talk, part, port, buffer_bytes, way, reported, totals, deadline })
     }
 }
 
@@ -57,6 +58,8 @@ pub struct RemoteExchange {
     buffer_bytes: u64,
     /// How long an instruction is on its way.
     way: Duration,
+    /// The number of the next second that it may report.
+    reported: u16,
     /// The sums of its seconds so far.
     totals: ExchangeTotals,
     /// When it must have said something.
@@ -116,9 +119,7 @@ impl RemoteExchange {
         match report {
             report::Report::ExchangeSecond(second) => {
                 let second = HostSecond::try_from(second).map_err(bad)?;
-                if second.second >= self.part.duration_secs {
-                    return Err(odd("it reported an impossible second of the exchange"));
-                }
+                self.reported = after(self.reported, second.second, self.part.duration_secs)?;
                 self.totals.add(&second);
                 Ok(RemoteExchangeEvent::Second(second))
             }
@@ -127,6 +128,29 @@ impl RemoteExchange {
                 Ok(RemoteExchangeEvent::Done(done.complete(totals).map_err(bad)?))
             }
             _ => Err(odd("it sent an unexpected message during the exchange")),
+        }
+    }
+}
+
+/// The number after this second, if it is one of `secs` and not before the next one. So a measurer
+/// reports no second twice, and what is kept of its seconds has a limit.
+fn after(next: u16, second: u16, secs: u16) -> Result<u16, PartFailure> {
+    if (next..secs).contains(&second) {
+        return Ok(second.saturating_add(1));
+    }
+    Err(odd("it reported an impossible second of the exchange"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_second_is_reported_twice() {
+        for (next, second, found) in
+            [(0, 0, Some(1)), (1, 2, Some(3)), (3, 2, None), (1, 0, None), (2, 3, None)]
+        {
+            assert_eq!(after(next, second, 3).ok(), found, "{second} after {next}");
         }
     }
 }

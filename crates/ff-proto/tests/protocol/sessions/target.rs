@@ -257,6 +257,19 @@ fn a_link_whose_measurement_is_over_has_no_part_in_the_next() {
 }
 
 #[test]
+fn a_link_whose_measurement_is_over_asks_for_no_other() {
+    let (mut net, coordinator, measurer) = with_open_link();
+    net.close(coordinator);
+    assert!(net.is_lingering(measurer) && net.target.is_idle());
+    net.answers(measurer);
+    let request = net.request(measurer, params());
+    assert_eq!(refusal(&net.tell(measurer, 0, &request)), ErrCode::UNEXPECTED_MESSAGE);
+    assert_eq!(net.target.part_of(measurer), LinkPart::None);
+    assert_eq!(net.target.history().len(), 1, "that used up no grant");
+    granted(&mut net);
+}
+
+#[test]
 fn low_circuit_id_is_refused() {
     let mut net = Net::new(policy());
     granted(&mut net);
@@ -592,6 +605,20 @@ fn a_grant_that_cannot_be_remembered_is_none() {
         assert!(net.target.history().is_empty());
     }
     net.forgets = false;
+    granted(&mut net);
+}
+
+#[test]
+fn a_relay_that_cannot_remember_grants_tries_seldom() {
+    let mut net = Net::new(policy());
+    net.forgets = true;
+    for _ in 0..100 {
+        assert_eq!(refusal(&ask(&mut net).1), ErrCode::INTERNAL);
+    }
+    assert_eq!(net.target.grants_given(), 10);
+    net.forgets = false;
+    assert_eq!(refusal(&ask(&mut net).1), ErrCode::INTERNAL);
+    net.pass(SECOND * 60);
     granted(&mut net);
 }
 
