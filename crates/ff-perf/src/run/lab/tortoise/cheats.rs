@@ -97,10 +97,13 @@ struct Bench<'a> {
     cheats: Vec<Cheat>,
 }
 
+/// A method of the bench that makes a group of attempts.
+type Group<T> = fn(&mut T) -> Result<()>;
+
 impl Bench<'_> {
     /// Makes all attempts, and returns the errors: a group that fails costs its own attempts only.
     fn run(&mut self) -> Vec<String> {
-        let groups: [(&str, fn(&mut Self) -> Result<()>); 8] = [
+        let groups: [(&str, Group<Self>); 8] = [
             ("several links", Self::several_links),
             ("flags", Self::flags),
             ("shares", Self::shares),
