@@ -58,7 +58,7 @@ const RENEWED_SHOWN: Duration = Duration::from_secs(90);
 /// How long the map of slots is cached.
 const MAP_SHOWN: Duration = Duration::from_secs(1);
 
-/// The state of all pages: what they share, and the caches of those that read slow data.
+/// The state of all pages: the shared site, and a cache for each page that reads slow data.
 #[derive(Clone)]
 struct Pages {
     site: Arc<Site>,

@@ -31,9 +31,9 @@ impl Echoed {
     /// Bytes of the queue that the measurer keeps in front of a relay that were there at the end of
     /// a second, and the size of that queue. By Little's law, what is on the network is the rate
     /// times TCP's round trip; of the other cells in flight, those that are not in the measurer's
-    /// own host are in the relay, as far as they are part of the queue. What the delay of
-    /// acknowledgements may add to the round trip is no part of it. Nothing if the kernel gives no
-    /// data, nothing came back, or so much that the queue lasts no longer than that delay.
+    /// own host are in the relay; more than the queue does not count. The delay that an
+    /// acknowledgement may have is not part of the queue's size. Both are 0 if the kernel gives no
+    /// data, if nothing came back, or if the queue is shorter than that delay.
     fn queue(&self, second: usize) -> (f64, f64) {
         let tcp = &self.tcp[second];
         let bytes = |cells| as_float(Cells(cells).bytes());
@@ -77,13 +77,13 @@ impl Samples {
 
     /// Whether the team's paths carried what they could in a second: the queue was not in the relay,
     /// or one of them was broken.
-    fn is_held_up(&self, second: usize) -> bool {
+    pub(super) fn is_held_up(&self, second: usize) -> bool {
         self.waits_elsewhere(second) || self.echoed.iter().any(|one| one.is_broken(second))
     }
 
-    /// Whether less than half of the team's queue was in the relay at the end of a second; whoever
-    /// looks for the relay's rate keeps none yet. A team has one queue, because a relay that is not
-    /// the limit leaves none of it.
+    /// Whether less than half of the team's queue was in the relay at the end of a second. During
+    /// start-up there is no queue yet. A team has one queue, because a relay that is not the limit
+    /// leaves none of it.
     fn waits_elsewhere(&self, second: usize) -> bool {
         let queues = self.echoed.iter().map(|measurer| measurer.queue(second));
         let (in_relay, queue) =

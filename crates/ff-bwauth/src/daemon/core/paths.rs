@@ -9,8 +9,9 @@
 //!                                              └▶ path_limited, another rate: a draw, not published
 //! ```
 //!
-//! The rate of the relay's own line is the same over more links, and for other measurers, also if
-//! the measurement before was on another day.
+//! The rate of the relay's own line is the same over more links, also if the measurement before was
+//! on another day. It is also the same for other measurers; but so may be the rate that TCP reaches
+//! over paths with losses, so there the same measurers must reach it over more links.
 //!
 //! A relay can drop packets to be measured again at a better time; so there is one repetition, and
 //! its draw counts.
@@ -23,6 +24,7 @@ use ff_plan::outcome::{Outcome, PathRow};
 use ff_plan::period::links::{KnownPath, MAX_LINKS};
 use ff_proto::aggregate::{Draw, Verdict, is_growing};
 use ff_proto::ids::Ed25519Id;
+use ff_proto::params::Params;
 use ff_proto::units::BytesPerSec;
 use serde::{Deserialize, Serialize};
 
@@ -69,6 +71,9 @@ struct Limited {
     period: u64,
     /// The measurers, sorted.
     team: Vec<Ed25519Id>,
+    /// Whether losses left TCP enough room on all paths: the queue was on the way.
+    #[serde(default)]
+    has_room: bool,
 }
 
 /// The rate of a relay's own line: neither more links nor other measurers raised it.
@@ -81,12 +86,16 @@ struct OwnLine {
 }
 
 impl Limited {
-    /// Whether other measurers, or the same ones over twice the links or as many as there can be,
-    /// reached the same rate. Not all links may have opened.
+    /// Whether the same rate as `before` shows the relay's own line: the same measurers reached it
+    /// over twice the links or, if losses were no limit, over as many as there can be, or others
+    /// did. Not all links may have opened.
     fn is_no_more_than(&self, before: &Self) -> bool {
-        let links = (before.links * 2).min(MAX_LINKS.into());
-        let has_more = self.links * 8 >= links * 7;
-        is_same(before.rate, self.rate) && (has_more || before.team != self.team)
+        let has = |links: u64| self.links * 8 >= links * 7;
+        let is_team = before.team == self.team;
+        let has_room = before.has_room && self.has_room;
+        let is_proof =
+            is_team && has(before.links * 2) || has_room && (!is_team || has(MAX_LINKS.into()));
+        is_same(before.rate, self.rate) && is_proof
     }
 }
 
@@ -163,7 +172,15 @@ impl Known {
         });
         let mut team: Vec<_> = outcome.paths.iter().map(|path| path.measurer_id).collect();
         team.sort_unstable();
-        let limited = Limited { links: outcome.sockets.opened, rate, period, team };
+        let least = Params::default().headroom();
+        let has_room = |path: &PathRow| path.headroom.is_none_or(|headroom| headroom >= least);
+        let limited = Limited {
+            links: outcome.sockets.opened,
+            rate,
+            period,
+            team,
+            has_room: outcome.paths.iter().all(has_room),
+        };
         let before = self.limited.take();
         let is_same_again = before.as_ref().is_some_and(|before| limited.is_no_more_than(before));
         let is_repetition = before.is_some_and(|before| before.period == period);
@@ -216,30 +233,51 @@ fn seen(outcome: &Outcome) -> Option<KnownPath> {
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_line_is_as_narrow_for_other_measurers_and_over_more_links() {
-        let of = |links, mbit, team: &[u8]| Limited {
+    /// A measurement over paths on which losses are no limit.
+    fn limited(links: u64, mbit: u64, team: &[u8]) -> Limited {
+        Limited {
             links,
             rate: BytesPerSec::from_mbit(mbit),
             period: 0,
             team: team.iter().map(|&number| Ed25519Id([number; 32])).collect(),
-        };
-        let before = of(20, 100, &[1, 2]);
+            has_room: true,
+        }
+    }
+
+    #[test]
+    fn a_line_is_as_narrow_for_other_measurers_and_over_more_links() {
+        let before = limited(20, 100, &[1, 2]);
         for (now, is_line) in [
-            (of(40, 100, &[1, 2]), true),
-            (of(35, 107, &[1, 2]), true),
-            (of(35, 93, &[1, 2]), false),
-            (of(40, 108, &[1, 2]), false),
+            (limited(40, 100, &[1, 2]), true),
+            (limited(35, 107, &[1, 2]), true),
+            (limited(35, 93, &[1, 2]), false),
+            (limited(40, 108, &[1, 2]), false),
             // The path of the same measurers carries as much over as many links.
-            (of(34, 100, &[1, 2]), false),
-            (of(20, 100, &[2, 3]), true),
-            (of(20, 92, &[2, 3]), false),
+            (limited(34, 100, &[1, 2]), false),
+            (limited(20, 100, &[2, 3]), true),
+            (limited(20, 92, &[2, 3]), false),
         ] {
             assert_eq!(now.is_no_more_than(&before), is_line, "{now:?}");
         }
         // There cannot be twice as many.
-        let before = of(400, 1000, &[1]);
-        assert!(of(448, 1000, &[1]).is_no_more_than(&before));
-        assert!(!of(447, 1000, &[1]).is_no_more_than(&before));
+        let before = limited(400, 1000, &[1]);
+        assert!(limited(448, 1000, &[1]).is_no_more_than(&before));
+        assert!(!limited(447, 1000, &[1]).is_no_more_than(&before));
+    }
+
+    #[test]
+    fn what_tcp_reaches_over_losses_is_no_line_unless_more_links_reach_no_more() {
+        let lossy = |links, team: &[u8]| Limited { has_room: false, ..limited(links, 100, team) };
+        for before in [lossy(512, &[1]), limited(512, 100, &[1])] {
+            assert!(!lossy(512, &[1]).is_no_more_than(&before));
+            assert!(!lossy(512, &[2]).is_no_more_than(&before));
+        }
+        let before = lossy(200, &[1]);
+        assert!(lossy(350, &[1]).is_no_more_than(&before));
+        assert!(!lossy(350, &[2]).is_no_more_than(&before));
+        // An older version stored no word on that.
+        let mut old = serde_json::to_value(limited(512, 100, &[1])).unwrap();
+        old.as_object_mut().unwrap().remove("has_room");
+        assert_eq!(serde_json::from_value::<Limited>(old).unwrap(), lossy(512, &[1]));
     }
 }
