@@ -10,6 +10,7 @@
 //! reads all streams and counts bytes. While streams are being opened, the client leaves every new
 //! stream to the controller, so other users of its SocksPort have to wait.
 
+mod echo;
 mod open;
 mod reader;
 
@@ -20,10 +21,11 @@ use std::time::{Duration, Instant};
 use crate::error::{Error, Result};
 use crate::node::Node;
 use crate::source::SourceServer;
+pub use echo::EchoStream;
 use open::Circuits;
 use reader::Counters;
 
-/// A download: its path, streams and size.
+/// A download: its path, streams and size; or an upload.
 #[derive(Clone, Debug)]
 pub struct DownloadPlan {
     /// RSA fingerprints of the relays, first hop first.
@@ -34,6 +36,19 @@ pub struct DownloadPlan {
     circuits: Option<usize>,
     /// Bytes per stream; default: endless.
     bytes_each: Option<u64>,
+    /// Direction of the bytes.
+    course: Course,
+}
+
+/// Which end of a stream sends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Course {
+    /// The server.
+    Down,
+    /// The client.
+    Up,
+    /// The client, and then the server the same bytes.
+    Echo,
 }
 
 impl DownloadPlan {
@@ -44,7 +59,14 @@ impl DownloadPlan {
     #[must_use]
     pub fn through(path: &[&Node]) -> Self {
         let path = path.iter().map(|node| node.rsa_fingerprint().to_owned()).collect();
-        Self { path, streams: 1, circuits: None, bytes_each: None }
+        Self { path, streams: 1, circuits: None, bytes_each: None, course: Course::Down }
+    }
+
+    /// Sends zeros, without end, instead of receiving them. Then [`RunningDownloads`] counts bytes
+    /// that were given to the client.
+    #[must_use]
+    pub fn upload(self) -> Self {
+        Self { course: Course::Up, bytes_each: None, ..self }
     }
 
     /// Number of streams; default: 1.
@@ -63,6 +85,16 @@ impl DownloadPlan {
     #[must_use]
     pub fn bytes_each(self, bytes: u64) -> Self {
         Self { bytes_each: Some(bytes), ..self }
+    }
+
+    /// Line that a stream sends to the server.
+    fn request(&self) -> String {
+        match (self.course, self.bytes_each) {
+            (Course::Up, _) => "PUT\n".to_owned(),
+            (Course::Echo, _) => "ECHO\n".to_owned(),
+            (Course::Down, None) => "GET\n".to_owned(),
+            (Course::Down, Some(bytes)) => format!("GET {bytes}\n"),
+        }
     }
 }
 
@@ -83,15 +115,15 @@ impl RunningDownloads {
         let (streams, circuits) = open::open(client, plan, source.addr())?;
         let counters = Arc::new(Counters::new(streams.len()));
         let counted = counters.clone();
-        let expected = plan.bytes_each;
+        let (expected, course) = (plan.bytes_each, plan.course);
         let reader = thread::Builder::new()
             .name(format!("read {}", client.name()))
-            .spawn(move || reader::run(&streams, expected, &counted))
+            .spawn(move || reader::run(&streams, course, expected, &counted))
             .map_err(Error::io("start a thread"))?;
         Ok(Self { counters, reader: Some(reader), _circuits: circuits })
     }
 
-    /// Bytes received on all streams.
+    /// Bytes received on all streams, or sent by an upload.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.per_stream_bytes().iter().sum()

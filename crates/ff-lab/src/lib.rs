@@ -35,7 +35,7 @@ pub use bandwidth::{BwSecond, BwWatch};
 pub use builder::{ArtiRelayConfig, NetworkBuilder, RelayConfig};
 pub use control::{CircuitId, Control, Event, Reply, ReplyLine};
 pub use directory::{RelayStatus, relay_statuses};
-pub use download::{DownloadPlan, RunningDownloads};
+pub use download::{DownloadPlan, EchoStream, RunningDownloads};
 pub use ending::Ending;
 pub use error::{Error, Result};
 pub use files::{check_writable, write_whole};

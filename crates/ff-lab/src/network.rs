@@ -14,7 +14,7 @@ use rustix::process::Signal;
 use crate::arti_relay::ArtiRelay;
 use crate::builder::NetworkBuilder;
 use crate::directory;
-use crate::download::{DownloadPlan, RunningDownloads};
+use crate::download::{DownloadPlan, EchoStream, RunningDownloads};
 use crate::error::{Error, Result};
 use crate::hosts::{Host, Hosts, SOURCE, inside};
 use crate::link::PairDelays;
@@ -143,6 +143,15 @@ impl Network {
     /// As [`Self::download_through`].
     pub fn download(&self, client: &Node, plan: &DownloadPlan) -> Result<RunningDownloads> {
         RunningDownloads::start(client, plan, self.source()?)
+    }
+
+    /// Opens a stream through a client and these relays, first hop first, whose server returns each
+    /// byte. The last relay must be an exit.
+    ///
+    /// # Errors
+    /// As [`Self::download_through`].
+    pub fn echo_through(&self, client: &Node, path: &[&Node]) -> Result<EchoStream> {
+        EchoStream::open(client, path, self.source()?)
     }
 
     /// The server of all downloads, for example to pause them.

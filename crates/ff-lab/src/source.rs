@@ -1,8 +1,9 @@
 //! A loopback server that sends as many bytes as requested, as fast as they are read.
 //!
-//! A connection sends one line, `GET n` for n bytes or `GET` for endless bytes, and gets only
-//! zeros. Each connection has a thread that writes from a constant buffer. All can be paused at
-//! once; little is then in flight, because little is written at a time.
+//! A connection sends one line: `GET n` for n bytes or `GET` for endless bytes, which are all
+//! zeros; `PUT` to send bytes itself; `ECHO` to get back what it sends. Each connection has a
+//! thread. Bytes are written from a constant buffer. All of them can be paused at once; little is
+//! then in flight, because little is written at a time.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -154,9 +155,32 @@ const MOST_REQUEST: u64 = 64;
 /// Reads the request and sends the bytes.
 fn serve(mut connection: &TcpStream, shared: &Shared) -> io::Result<()> {
     sockopt::set_socket_send_buffer_size(connection, SEND_BUFFER_BYTES)?;
-    let mut request = String::new();
-    BufReader::new(connection.take(MOST_REQUEST)).read_line(&mut request)?;
-    let mut left = requested_bytes(&request)?;
+    let mut line = String::new();
+    // Of one byte, so that it takes nothing of what follows the line.
+    BufReader::with_capacity(1, connection.take(MOST_REQUEST)).read_line(&mut line)?;
+    match request(&line)? {
+        Request::Get(bytes) => send(connection, bytes, shared),
+        Request::Put => io::copy(&mut connection, &mut io::sink()).map(drop),
+        Request::Echo => echo(connection),
+    }
+}
+
+/// Sends back each byte that comes.
+fn echo(mut connection: &TcpStream) -> io::Result<()> {
+    connection.set_nodelay(true)?;
+    let mut buffer = [0; 1024];
+    loop {
+        let length = connection.read(&mut buffer)?;
+        if length == 0 {
+            return Ok(());
+        }
+        connection.write_all(&buffer[..length])?;
+    }
+}
+
+/// Sends this number of bytes.
+fn send(mut connection: &TcpStream, bytes: u64, shared: &Shared) -> io::Result<()> {
+    let mut left = bytes;
     while left > 0 {
         shared.wait_while_paused();
         let length = usize::try_from(left).map_or(ZEROS.len(), |left| left.min(ZEROS.len()));
@@ -167,12 +191,27 @@ fn serve(mut connection: &TcpStream, shared: &Shared) -> io::Result<()> {
     connection.shutdown(Shutdown::Write)
 }
 
-/// Bytes that a request asks for.
-fn requested_bytes(request: &str) -> io::Result<u64> {
-    let bad = || io::Error::other(format!("bad request {request:?}"));
-    match request.trim_end().strip_prefix("GET").ok_or_else(bad)?.trim() {
-        "" => Ok(u64::MAX),
-        count => count.parse().map_err(|_| bad()),
+/// What a connection asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Request {
+    /// This number of bytes.
+    Get(u64),
+    /// To send bytes.
+    Put,
+    /// Its own bytes.
+    Echo,
+}
+
+/// Parses a request.
+fn request(line: &str) -> io::Result<Request> {
+    let bad = || io::Error::other(format!("bad request {line:?}"));
+    match line.trim_end() {
+        "PUT" => Ok(Request::Put),
+        "ECHO" => Ok(Request::Echo),
+        other => match other.strip_prefix("GET").ok_or_else(bad)?.trim() {
+            "" => Ok(Request::Get(u64::MAX)),
+            count => count.parse().map(Request::Get).map_err(|_| bad()),
+        },
     }
 }
 
@@ -184,10 +223,29 @@ mod tests {
 
     #[test]
     fn requests_are_understood() {
-        assert_eq!(requested_bytes("GET 12\n").unwrap(), 12);
-        assert_eq!(requested_bytes("GET\r\n").unwrap(), u64::MAX);
-        assert!(requested_bytes("PUT 1\n").is_err());
-        assert!(requested_bytes("GET -1\n").is_err());
+        assert_eq!(request("GET 12\n").unwrap(), Request::Get(12));
+        assert_eq!(request("GET\r\n").unwrap(), Request::Get(u64::MAX));
+        assert_eq!(request("PUT\n").unwrap(), Request::Put);
+        assert_eq!(request("ECHO\n").unwrap(), Request::Echo);
+        assert!(request("PUT 1\n").is_err());
+        assert!(request("GET -1\n").is_err());
+    }
+
+    #[test]
+    fn a_source_takes_bytes_and_returns_them() {
+        let source = SourceServer::start().unwrap();
+        let mut echo = TcpStream::connect(source.addr()).unwrap();
+        echo.write_all(b"ECHO\nab").unwrap();
+        let mut bytes = [0; 2];
+        echo.read_exact(&mut bytes).unwrap();
+        assert_eq!(&bytes, b"ab");
+        let mut put = TcpStream::connect(source.addr()).unwrap();
+        put.write_all(b"PUT\n").unwrap();
+        put.write_all(&[1; 300_000]).unwrap();
+        put.shutdown(Shutdown::Write).unwrap();
+        let mut rest = Vec::new();
+        put.read_to_end(&mut rest).unwrap();
+        assert_eq!(rest, b"");
     }
 
     #[test]

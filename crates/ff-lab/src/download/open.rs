@@ -76,7 +76,7 @@ fn open_on(
         pending.push(connection);
     }
     attaching.run(circuits)?;
-    let request = plan.bytes_each.map_or("GET\n".to_owned(), |bytes| format!("GET {bytes}\n"));
+    let request = plan.request();
     let start = |(stream, connection): (usize, Pending)| {
         let opened = connection.open().and_then(|mut socket| {
             socket.write_all(request.as_bytes())?;

@@ -1,6 +1,6 @@
-//! Reads all streams of a download on one thread and counts bytes.
+//! Reads, or writes, all streams of a download on one thread and counts bytes.
 
-use std::io::{self, Read};
+use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -9,10 +9,12 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use super::Course;
+
 /// State that the reading thread shares.
 #[derive(Debug)]
 pub(super) struct Counters {
-    /// Bytes received, by stream.
+    /// Bytes received or sent, by stream.
     bytes: Vec<AtomicU64>,
     /// Number of open streams.
     alive: AtomicUsize,
@@ -66,13 +68,18 @@ impl Counters {
     }
 }
 
-/// Reads until all streams have ended or the thread is told to stop.
-pub(super) fn run(streams: &[TcpStream], expected: Option<u64>, counters: &Counters) {
+/// Reads, or writes, until all streams have ended or the thread is told to stop.
+pub(super) fn run(
+    streams: &[TcpStream],
+    course: Course,
+    expected: Option<u64>,
+    counters: &Counters,
+) {
     let mut buffer = vec![0; BUFFER_BYTES];
     let mut open: Vec<_> = streams.iter().enumerate().collect();
     while !open.is_empty() && !counters.is_stopping.load(Ordering::Relaxed) {
-        wait(&open);
-        open.retain(|(stream, socket)| match read(socket, &mut buffer) {
+        wait(&open, course);
+        open.retain(|(stream, socket)| match transfer(socket, course, &mut buffer) {
             Ok(None) => true,
             Ok(Some(0)) => {
                 counters.ended(*stream, expected, Ok(()));
@@ -101,17 +108,22 @@ const NAP: Duration = Duration::from_millis(1);
 /// Interval of checks whether to stop while no bytes arrive.
 const POLL_TIMEOUT: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 
-/// Waits until a stream is readable, at most [`POLL_TIMEOUT`].
-fn wait(open: &[(usize, &TcpStream)]) {
-    let mut fds: Vec<_> =
-        open.iter().map(|(_, socket)| PollFd::new(*socket, PollFlags::IN)).collect();
+/// Waits until a stream is ready, at most [`POLL_TIMEOUT`].
+fn wait(open: &[(usize, &TcpStream)], course: Course) {
+    let ready = if course == Course::Up { PollFlags::OUT } else { PollFlags::IN };
+    let mut fds: Vec<_> = open.iter().map(|(_, socket)| PollFd::new(*socket, ready)).collect();
     // The only possible error is an interruption; the next round polls again.
     let _ = poll(&mut fds, Some(&POLL_TIMEOUT));
 }
 
-/// Reads once; `None` if nothing has arrived.
-fn read(mut socket: &TcpStream, buffer: &mut [u8]) -> io::Result<Option<usize>> {
-    match socket.read(buffer) {
+/// Reads or writes once; `None` if the stream was not ready.
+fn transfer(
+    mut socket: &TcpStream,
+    course: Course,
+    buffer: &mut [u8],
+) -> io::Result<Option<usize>> {
+    let done = if course == Course::Up { socket.write(buffer) } else { socket.read(buffer) };
+    match done {
         Ok(length) => Ok(Some(length)),
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
         Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(None),

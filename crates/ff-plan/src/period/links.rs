@@ -26,8 +26,12 @@ const MAX_NEAR_LINKS: u16 = 160;
 /// The largest number of links to any relay: the default limit of targets (PROTOCOL.md §7.2).
 pub const MAX_LINKS: u16 = 512;
 /// The expected loss if only the round trip is known: with it CUBIC keeps [`FLIGHT_BYTES`] in
-/// flight over 210 ms, like the paper's hosts.
+/// flight over [`FARTHEST_HOST`], like the paper's hosts.
 const USUAL_LOSS: f64 = 0.0004;
+/// The round trip of the paper's farthest host (Table 1). Over longer paths more loss is expected,
+/// in proportion to the round trip: CUBIC's share of a connection grows again only after seconds,
+/// and connections that happen to be behind their share make the sum too small.
+const FARTHEST_HOST: Duration = Duration::from_millis(210);
 /// The greatest loss that links are planned for. A relay that drops segments on purpose is not to
 /// take links from the others.
 const MOST_LOSS: f64 = 0.05;
@@ -42,7 +46,7 @@ const SEGMENT_BYTES: f64 = 1448.0;
 pub struct KnownPath {
     /// The longest round trip of all measurers.
     pub round_trip: Option<Duration>,
-    /// The part of segments lost in either direction; at least 0.04 % is expected.
+    /// The part of segments lost in either direction; at least `usual_loss` is expected.
     pub loss: f64,
     /// The least number of links, because the path limited a measurement with fewer.
     pub least_links: u16,
@@ -59,7 +63,8 @@ impl KnownPath {
 /// The number of links to a relay of this expected capacity: one for each 12.5 Mbit/s, from 20 to
 /// 160; on a path with a round trip of more than 0.1 s, more in proportion to the round trip, and
 /// enough that TCP could carry 1.5 times [`Params::headroom`] times the capacity at the measured
-/// loss, 0.04 % at least and 5 % at most; 512 at most.
+/// loss; this is taken for 0.04 % at least (more beyond 210 ms, 0.1 % over 0.5 s) and 5 % at most;
+/// 512 at most.
 ///
 /// Cells cost a relay more CPU time the fewer arrive at once. So too many links make a slow relay
 /// slower than it is for its clients; too few leave a fast relay idle. The numbers are in
@@ -73,11 +78,16 @@ pub fn links_for(expected: BytesPerSec, path: &KnownPath) -> u16 {
     let round_trip = known.max(NEAR).as_micros();
     let links = (u128::from(carried) * round_trip).div_ceil(u128::from(FLIGHT_BYTES) * 1_000_000);
     let links = u16::try_from(links).unwrap_or(MAX_LINKS);
-    let loss = path.loss.clamp(USUAL_LOSS, MOST_LOSS);
+    let loss = path.loss.clamp(usual_loss(known), MOST_LOSS);
     let by_loss =
         path.round_trip.map(|_| links_by_loss(carried, known.max(LEAST_ROUND_TRIP), loss));
     let links = links.max(by_loss.unwrap_or(0));
     links.max(path.least_links).clamp(MIN_LINKS, MAX_LINKS)
+}
+
+/// The loss that is expected over this round trip.
+fn usual_loss(round_trip: Duration) -> f64 {
+    USUAL_LOSS * round_trip.div_duration_f64(FARTHEST_HOST).max(1.0)
 }
 
 /// The number of links with which TCP could carry [`SPARE`] times [`Params::headroom`] times this
@@ -107,9 +117,9 @@ mod tests {
         for (mbit, links) in [
             (0, [20, 20, 20, 20, 20, 20, 20]),
             (10, [20, 20, 20, 20, 20, 20, 20]),
-            (100, [20, 20, 37, 40, 45, 55, 55]),
-            (250, [20, 40, 93, 100, 111, 137, 137]),
-            (251, [21, 40, 93, 100, 111, 138, 138]),
+            (100, [20, 20, 37, 40, 45, 106, 106]),
+            (250, [20, 40, 93, 100, 111, 263, 263]),
+            (251, [21, 40, 93, 100, 111, 264, 264]),
             (954, [77, 152, 352, 379, 421, 512, 512]),
             (1000, [80, 159, 369, 397, 442, 512, 512]),
             (2000, [160, 318, 512, 512, 512, 512, 512]),

@@ -1,8 +1,11 @@
-//! `ff-perf lab tortoise`: limits of clients' links with real tors, and attempts to evade them.
+//! `ff-perf lab tortoise`: limits of clients' links with real tors, what they do to a link and cost
+//! a relay, and attempts to evade them.
 
 mod cheats;
 mod lab;
+mod links;
 mod report;
+mod timers;
 mod users;
 
 use std::collections::BTreeMap;
@@ -27,6 +30,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use self::cheats::Tried;
 use self::lab::{Lab, Tor, enter_namespace, largest};
+use self::links::{Links, Measured};
 use self::report::Report;
 use self::users::{Observed, Watch, watch};
 use crate::cli::lab::{LabTortoiseArgs, TortoisePart};
@@ -49,6 +53,9 @@ pub(super) fn run(args: &LabTortoiseArgs, ending: &Ending) -> Result<ExitCode> {
     if args.has(TortoisePart::Figures) {
         tors = run_figures(&Figures { args, setting, ending }, &mut report)?;
     }
+    if args.has(TortoisePart::Links) && !ending.is_asked() {
+        run_links(args, ending, &mut report);
+    }
     if args.has(TortoisePart::Cheats) && !ending.is_asked() {
         run_cheats(args, ending, &mut report);
     }
@@ -63,6 +70,7 @@ pub(super) fn run(args: &LabTortoiseArgs, ending: &Ending) -> Result<ExitCode> {
     ending.check()?;
     let is_judged = setting.scale >= LEAST_JUDGED_SCALE;
     let fails = report.has_wrong_cell(Tor::Ours.name()) && is_judged
+        || report.has_wrong_link()
         || report.has_wrong_cheat()
         || !report.errors.is_empty();
     Ok(ExitCode::from(if report.is_machine_busy { DOES_NOT_COUNT } else { u8::from(fails) }))
@@ -87,6 +95,16 @@ fn run_figures(figures: &Figures<'_>, report: &mut Report) -> Result<Vec<TorResu
     report.errors = errors;
     report.add_lateness(late);
     Ok(tors)
+}
+
+/// Measures limited links.
+fn run_links(args: &LabTortoiseArgs, ending: &Ending, report: &mut Report) {
+    let (tor, stock) = (args.tor.as_path(), args.stock.as_deref());
+    let links = Links { tor, stock, is_short: args.short, scale: args.scale, ending };
+    let Measured { figures, errors, late } = links.run();
+    report.links = figures;
+    report.errors.extend(errors);
+    report.add_lateness(late);
 }
 
 /// Makes the attempts to evade the limit.

@@ -7,7 +7,7 @@
 mod cheat;
 mod tors;
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
@@ -24,6 +24,7 @@ use self::tors::{
     start,
 };
 use super::lab::Tor;
+use super::timers::Timers;
 use super::users::{Target, bytes_of_stream};
 
 /// Time for a download to reach its rate and use up its link's burst.
@@ -69,29 +70,25 @@ pub(super) fn run(tor: &Path, is_short: bool, ending: &Ending) -> Result<Tried> 
     let time = Duration::from_secs(if is_short { 4 } else { 10 });
     let mut bench = Bench {
         network: &network,
-        ending,
+        timers: Timers::new(ending),
         time,
         one: if is_short { SHORT_ONE } else { ONE },
-        timers: Cell::default(),
         each_second: RefCell::default(),
         cheats: Vec::new(),
     };
     let errors = bench.run();
-    let (late, timers) = bench.timers.get();
-    Ok(Tried { cheats: bench.cheats, errors, late: late / timers.max(1) })
+    let late = bench.timers.late();
+    Ok(Tried { cheats: bench.cheats, errors, late })
 }
 
 /// A network and its results.
 struct Bench<'a> {
     network: &'a Network,
-    /// Interrupts the run.
-    ending: &'a Ending,
+    timers: Timers<'a>,
     /// Time for which a rate is measured.
     time: Duration,
     /// Expected result of one limited link.
     one: [f64; 2],
-    /// Total lateness of timers, and their number.
-    timers: Cell<(Duration, u32)>,
     /// The running attempt's rate in each second, divided by the limit.
     each_second: RefCell<Vec<f64>>,
     cheats: Vec<Cheat>,
@@ -116,7 +113,7 @@ impl Bench<'_> {
         let mut errors = Vec::new();
         for (name, group) in groups {
             let ended = group(self);
-            if self.ending.is_asked() {
+            if self.timers.ending.is_asked() {
                 break;
             }
             if let Err(error) = ended {
@@ -239,7 +236,7 @@ impl Bench<'_> {
                 match bytes_of_stream(socks, &target, SETTLE, bench.time) {
                     Ok(bytes) => return Ok(per_limit(bytes, bench.time)),
                     Err(error) if began.elapsed() > ONION_PATIENCE => return Err(error),
-                    Err(_) => bench.sleep(Duration::from_secs(5))?,
+                    Err(_) => bench.timers.sleep(Duration::from_secs(5))?,
                 }
             }
         })
@@ -315,18 +312,9 @@ impl Bench<'_> {
         let mut control = self.node(client).control()?;
         control.setconf("DisableNetwork", "1")?;
         // By then its relays have noticed.
-        self.sleep(Duration::from_secs(1))?;
+        self.timers.sleep(Duration::from_secs(1))?;
         control.setconf("DisableNetwork", "0")?;
         Ok(self.node(client).wait_for_enough_documents()?)
-    }
-
-    /// Sleeps, and counts how late it wakes.
-    fn sleep(&self, time: Duration) -> Result<()> {
-        let began = Instant::now();
-        self.ending.sleep(time)?;
-        let (late, timers) = self.timers.get();
-        self.timers.set((late + began.elapsed().saturating_sub(time), timers + 1));
-        Ok(())
     }
 
     /// Runs one attempt and records its result; fails only if the end is asked for.
@@ -339,7 +327,7 @@ impl Bench<'_> {
     ) -> Result<()> {
         self.each_second.borrow_mut().clear();
         let found = measure(self);
-        self.ending.check()?;
+        self.timers.ending.check()?;
         let reason = found.as_ref().err().map(|error| format!("{error:#}")).unwrap_or_default();
         let (times_the_limit, each_second) = (found.ok(), self.each_second.take());
         let cheat = Cheat { id, cheat, times_the_limit, low, high, each_second, reason };
@@ -383,7 +371,7 @@ impl Bench<'_> {
 
     /// Rate of all downloads together behind their bursts, divided by the limit.
     fn rate(&self, downloads: &[RunningDownloads]) -> Result<f64> {
-        self.sleep(SETTLE)?;
+        self.timers.sleep(SETTLE)?;
         self.observe(downloads, self.time)
     }
 
@@ -393,7 +381,7 @@ impl Bench<'_> {
         let (first, began) = (bytes(), Instant::now());
         let mut last = first;
         while began.elapsed() < time {
-            self.sleep(SECOND)?;
+            self.timers.sleep(SECOND)?;
             let now = bytes();
             self.each_second.borrow_mut().push(per_limit(now - last, SECOND));
             last = now;

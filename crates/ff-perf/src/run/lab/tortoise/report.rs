@@ -12,6 +12,7 @@ use ff_report::output::{Folder, Summary};
 use serde::Serialize;
 
 use super::cheats::Cheat;
+use super::links::LinkFigure;
 use ff_circuits::lab::tortoise::{
     CellComparison, ClaimComparison, TorResults, cells_text, claims_markdown, claims_text,
 };
@@ -32,6 +33,9 @@ const CELLS: [&str; 10] = [
 /// Header of the table of attempts to evade the limit.
 const CHEATS: [&str; 7] =
     ["id", "cheat", "times_the_limit", "low", "high", "times_the_limit_each_second", "reason"];
+
+/// Header of the table of limited links.
+const LINKS: [&str; 8] = ["figure", "unit", "value", "least", "greatest", "samples", "low", "high"];
 
 /// A caution for readers of the table of experiments.
 const BUCKETS: &str = "\
@@ -66,6 +70,8 @@ pub(super) struct Report {
     pub(super) timers_late_ms: f64,
     /// Whether that is too much, so that the run is invalid.
     pub(super) is_machine_busy: bool,
+    /// What limited links carry, delay and cost.
+    pub(super) links: Vec<LinkFigure>,
     /// Attempts to evade the limit.
     pub(super) cheats: Vec<Cheat>,
 }
@@ -84,6 +90,7 @@ impl Report {
             errors: Vec::new(),
             timers_late_ms: 0.0,
             is_machine_busy: false,
+            links: Vec::new(),
             cheats: Vec::new(),
         }
     }
@@ -104,6 +111,11 @@ impl Report {
         self.cheats.iter().any(|cheat| !cheat.holds())
     }
 
+    /// Whether a figure of limited links is out of its bounds.
+    pub(super) fn has_wrong_link(&self) -> bool {
+        self.links.iter().any(|figure| !figure.holds())
+    }
+
     pub(super) fn text(&self) -> String {
         let mut text = String::new();
         if !self.cells.is_empty() {
@@ -115,8 +127,11 @@ impl Report {
             // Writing to a string cannot fail.
             let _ = writeln!(text, "{count} downloads failed: {reason}");
         }
-        for cheat in &self.cheats {
-            let _ = writeln!(text, "{}", cheat.line());
+        for line in self.links.iter().map(LinkFigure::line) {
+            let _ = writeln!(text, "{line}");
+        }
+        for line in self.cheats.iter().map(Cheat::line) {
+            let _ = writeln!(text, "{line}");
         }
         for error in &self.errors {
             let _ = writeln!(text, "FAILED: {error}");
@@ -163,6 +178,7 @@ impl Report {
             ]
         };
         folder.table("experiments.csv", &CELLS, self.cells.iter().map(cell))?;
+        folder.table("links.csv", &LINKS, self.links.iter().map(LinkFigure::cells))?;
         folder.table("cheats.csv", &CHEATS, self.cheats.iter().map(Cheat::cells))?;
         let (inputs, seed) = (Inputs::default(), Some(self.seed));
         folder.finish(&Summary::new("lab tortoise", inputs.all(), seed, options, self))?;
