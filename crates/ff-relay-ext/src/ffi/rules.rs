@@ -58,6 +58,8 @@ pub struct FfIngressPeer {
     pub is_stable: bool,
     /// Whether its weight was measured.
     pub is_measured: bool,
+    /// Whether the consensus has a measured weight of any relay.
+    pub is_any_measured: bool,
     /// Its weight in bytes per second.
     pub weight: u64,
     /// Its address, 4 or 16 bytes in network order, or NULL.
@@ -262,6 +264,7 @@ fn decide(
         is_fast: peer.is_fast,
         is_stable: peer.is_stable,
         measured_bytes_per_sec: peer.is_measured.then_some(peer.weight),
+        is_any_measured: peer.is_any_measured,
     });
     let decided = rules.decide(&Peer {
         is_authenticated: peer.is_authenticated,
@@ -330,6 +333,7 @@ mod tests {
             is_fast: false,
             is_stable: false,
             is_measured: false,
+            is_any_measured: false,
             weight: 0,
             address: address.as_ptr(),
             address_len: address.len(),

@@ -369,6 +369,7 @@ mod tests {
                     is_fast: true,
                     is_stable: true,
                     measured_bytes_per_sec: Some(weight),
+                    is_any_measured: true,
                 };
                 let peer = Peer { is_authenticated: true, listing: Some(listing), ..Peer::default() };
                 let bucket = rules.decide(&peer).bucket.unwrap_or(rules.limit());

@@ -69,6 +69,8 @@ static bool has_options, options_are_new;
 /** The parameters of the last consensus, by which the rules were made, and from when it is. */
 static flashflow_param_list_t params;
 static time_t params_valid_after;
+/** Whether that consensus has a measured weight of any relay. */
+static bool any_is_measured;
 /** Whether links have not been looked at since the rules changed, and whether the operator has not been
  * told. */
 static bool must_apply, must_tell;
@@ -121,6 +123,24 @@ take_rules(ff_ingress *made)
   flashflow_update_exact_buckets();
 }
 
+/** Whether the weight of <b>rs</b> was measured. */
+static bool
+is_measured(const routerstatus_t *rs)
+{
+  return rs->has_bandwidth && !rs->bw_is_unmeasured;
+}
+
+/** Whether <b>ns</b> has a measured weight of any relay. */
+static bool
+has_measured_weight(const networkstatus_t *ns)
+{
+  SMARTLIST_FOREACH_BEGIN(ns->routerstatus_list, const routerstatus_t *, rs) {
+    if (is_measured(rs))
+      return true;
+  } SMARTLIST_FOREACH_END(rs);
+  return false;
+}
+
 /** Makes the rules anew if options or the consensus have changed. */
 static void
 refresh(void)
@@ -134,6 +154,7 @@ refresh(void)
   if (ns) {
     flashflow_get_params(ns, true, &params);
     params_valid_after = ns->valid_after;
+    any_is_measured = has_measured_weight(ns);
   }
   flashflow_option_list_t list;
   ff_ingress *made = NULL;
@@ -164,7 +185,8 @@ describe_relay(const routerstatus_t *rs, ff_ingress_peer *peer)
   peer->is_listed = true;
   peer->is_fast = rs->is_fast;
   peer->is_stable = rs->is_stable;
-  peer->is_measured = rs->has_bandwidth && !rs->bw_is_unmeasured;
+  peer->is_measured = is_measured(rs);
+  peer->is_any_measured = any_is_measured;
   peer->weight = (uint64_t) rs->bandwidth_kb * 1000;
 }
 
