@@ -71,8 +71,8 @@ static flashflow_param_list_t params;
 static time_t params_valid_after;
 /** Whether that consensus has a measured weight of any relay. */
 static bool any_is_measured;
-/** Whether links have not been looked at since the rules changed, and whether the operator has not been
- * told. */
+/** Whether links have not been looked at since the rules changed or a consensus was missing, and whether
+ * the operator has not been told of the rules. */
 static bool must_apply, must_tell;
 /** Since when there was no consensus to go by, or 0, and whether the operator has been told. */
 static time_t stale_since;
@@ -393,6 +393,10 @@ tell(void)
     must_tell = false;
     tell_rules(ns);
   }
+  /* Links that came meanwhile have tor's own rule. tor has them looked at when a consensus comes, but
+   * not when the clock is set right. */
+  if (stale_since)
+    must_apply = true;
   stale_since = 0;
   stale_is_told = false;
 }
