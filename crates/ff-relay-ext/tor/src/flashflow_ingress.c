@@ -458,17 +458,19 @@ static void
 add_links(metrics_store_t *store)
 {
   static const char name[] = "tor_flashflow_ingress_links";
-  static const char help[] = "Open links that are limited or exempt, and identities whose links come "
-    "from two addresses or more";
+  static const char help[] = "Open links that are limited or exempt, and exempt identities whose links "
+    "come from two addresses or more";
   int64_t limited = 0, exempt = 0, two_addresses = 0;
   digestmap_t *origins = digestmap_new();
   SMARTLIST_FOREACH_BEGIN(get_connection_array(), const connection_t *, base) {
     if (base->type != CONN_TYPE_OR || base->state != OR_CONN_STATE_OPEN || base->marked_for_close)
       continue;
     const or_connection_t *conn = CONST_TO_OR_CONN(base);
+    const bool is_exempt = conn->flashflow_ingress == FLASHFLOW_INGRESS_EXEMPT;
     limited += conn->flashflow_ingress == FLASHFLOW_INGRESS_LIMITED;
-    exempt += conn->flashflow_ingress == FLASHFLOW_INGRESS_EXEMPT;
-    if (!conn->is_outgoing && !tor_digest_is_zero(conn->identity_digest))
+    exempt += is_exempt;
+    /* Anybody can make identities, but they are not exempt. */
+    if (is_exempt && !conn->is_outgoing && !tor_digest_is_zero(conn->identity_digest))
       two_addresses += note_origin(origins, conn);
   } SMARTLIST_FOREACH_END(base);
   digestmap_free(origins, tor_free_);
