@@ -90,7 +90,8 @@ pub struct Listing {
 /// A relay's knowledge of the other end of a link.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Peer {
-    /// Whether it has shown an identity: bridges and relays do, clients do not.
+    /// Whether it has shown an identity: relays do, clients do not. A bridge does so only on links
+    /// that are opened to it.
     pub is_authenticated: bool,
     /// Whether this relay has its descriptor, so that a recent consensus listed it.
     pub is_known: bool,
