@@ -391,6 +391,36 @@ mod tests {
     }
 
     #[test]
+    fn c_gets_a_share_of_a_measured_weight_and_none_without_measurements() {
+        let options = [
+            option(c"FFIngressLimit", c"1"),
+            option(c"PerConnBWRate", c"100000"),
+            option(c"FFIngressShare", c"50"),
+        ];
+        let mut ingress = ptr::null_mut();
+        // SAFETY: all pointers are NULL or valid.
+        let status =
+            unsafe { ff_ingress_new(options.as_ptr(), 3, ptr::null(), 0, &raw mut ingress) };
+        assert_eq!(status, FfStatus::Ok);
+        let relay = FfIngressPeer {
+            is_authenticated: true,
+            is_listed: true,
+            is_fast: true,
+            weight: 800_000,
+            ..client(&[192, 0, 2, 1])
+        };
+        for (is_measured, is_any_measured, has_bucket, rate) in
+            [(true, true, true, 400_000), (false, true, true, 100_000), (false, false, false, 0)]
+        {
+            let got = decision(ingress, &FfIngressPeer { is_measured, is_any_measured, ..relay });
+            assert!(got.is_exempt);
+            assert_eq!((got.has_bucket, got.rate), (has_bucket, rate));
+        }
+        // SAFETY: it is from ff_ingress_new.
+        unsafe { ff_ingress_free(ingress) };
+    }
+
+    #[test]
     fn without_rules_or_pointers_nothing_is_limited() {
         let mut ingress = ptr::null_mut();
         let mut error = [1; 100];
