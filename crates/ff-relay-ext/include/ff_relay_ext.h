@@ -473,6 +473,10 @@ typedef struct ff_ingress_peer {
    */
   bool is_measured;
   /**
+   * Whether the consensus has a measured weight of any relay.
+   */
+  bool is_any_measured;
+  /**
    * Its weight in bytes per second.
    */
   uint64_t weight;

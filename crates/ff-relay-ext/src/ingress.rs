@@ -83,12 +83,15 @@ pub struct Listing {
     pub is_stable: bool,
     /// Its weight in bytes per second; `None` if it was not measured.
     pub measured_bytes_per_sec: Option<u64>,
+    /// Whether the consensus has a measured weight of any relay.
+    pub is_any_measured: bool,
 }
 
 /// A relay's knowledge of the other end of a link.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Peer {
-    /// Whether it has shown an identity: bridges and relays do, clients do not.
+    /// Whether it has shown an identity: relays do, clients do not. A bridge does so only on links
+    /// that are opened to it.
     pub is_authenticated: bool,
     /// Whether this relay has its descriptor, so that a recent consensus listed it.
     pub is_known: bool,
@@ -185,9 +188,11 @@ impl Rules {
     }
 
     /// The bucket of an exempt relay. Without a measured weight it is the limit, because its
-    /// contribution is unknown.
+    /// contribution is unknown. Without any measured weight in the consensus there is no bucket:
+    /// measurements are missing then, and all links between relays would be limited.
     fn share_of(&self, peer: &Peer) -> Option<Bucket> {
-        if self.share_percent == 0 {
+        let has_no_weights = peer.listing.is_some_and(|listing| !listing.is_any_measured);
+        if self.share_percent == 0 || has_no_weights {
             return None;
         }
         let weight = peer.listing.and_then(|listing| listing.measured_bytes_per_sec).unwrap_or(0);
@@ -227,7 +232,8 @@ mod tests {
 
     /// A relay with these flags and this weight.
     fn relay(is_fast: bool, is_stable: bool, weight: Option<u64>) -> Peer {
-        let listing = Listing { is_fast, is_stable, measured_bytes_per_sec: weight };
+        let listing =
+            Listing { is_fast, is_stable, measured_bytes_per_sec: weight, is_any_measured: true };
         Peer { is_authenticated: true, is_known: true, listing: Some(listing), address: None }
     }
 
@@ -312,6 +318,16 @@ mod tests {
         let slow = relay(false, true, Some(1_000_000));
         let rules = rules(Exempt::Fast, 100);
         assert_eq!(rules.decide(&slow).bucket, Some(rules.limit()));
+    }
+
+    #[test]
+    fn without_any_measured_weight_a_share_limits_no_exempt_relay() {
+        let rules = rules(Exempt::Fast, 100);
+        for (is_fast, bucket) in [(true, None), (false, Some(rules.limit()))] {
+            let listing = Listing { is_fast, ..Listing::default() };
+            let peer = Peer { listing: Some(listing), ..relay(is_fast, false, None) };
+            assert_eq!(rules.decide(&peer).bucket, bucket, "{is_fast}");
+        }
     }
 
     #[test]

@@ -58,6 +58,8 @@ pub struct FfIngressPeer {
     pub is_stable: bool,
     /// Whether its weight was measured.
     pub is_measured: bool,
+    /// Whether the consensus has a measured weight of any relay.
+    pub is_any_measured: bool,
     /// Its weight in bytes per second.
     pub weight: u64,
     /// Its address, 4 or 16 bytes in network order, or NULL.
@@ -262,6 +264,7 @@ fn decide(
         is_fast: peer.is_fast,
         is_stable: peer.is_stable,
         measured_bytes_per_sec: peer.is_measured.then_some(peer.weight),
+        is_any_measured: peer.is_any_measured,
     });
     let decided = rules.decide(&Peer {
         is_authenticated: peer.is_authenticated,
@@ -330,6 +333,7 @@ mod tests {
             is_fast: false,
             is_stable: false,
             is_measured: false,
+            is_any_measured: false,
             weight: 0,
             address: address.as_ptr(),
             address_len: address.len(),
@@ -382,6 +386,36 @@ mod tests {
             ..client(&[192, 0, 3, 1])
         };
         assert_eq!(decision(ingress, &relay).reason, FfIngressReason::ExemptRelay);
+        // SAFETY: it is from ff_ingress_new.
+        unsafe { ff_ingress_free(ingress) };
+    }
+
+    #[test]
+    fn c_gets_a_share_of_a_measured_weight_and_none_without_measurements() {
+        let options = [
+            option(c"FFIngressLimit", c"1"),
+            option(c"PerConnBWRate", c"100000"),
+            option(c"FFIngressShare", c"50"),
+        ];
+        let mut ingress = ptr::null_mut();
+        // SAFETY: all pointers are NULL or valid.
+        let status =
+            unsafe { ff_ingress_new(options.as_ptr(), 3, ptr::null(), 0, &raw mut ingress) };
+        assert_eq!(status, FfStatus::Ok);
+        let relay = FfIngressPeer {
+            is_authenticated: true,
+            is_listed: true,
+            is_fast: true,
+            weight: 800_000,
+            ..client(&[192, 0, 2, 1])
+        };
+        for (is_measured, is_any_measured, has_bucket, rate) in
+            [(true, true, true, 400_000), (false, true, true, 100_000), (false, false, false, 0)]
+        {
+            let got = decision(ingress, &FfIngressPeer { is_measured, is_any_measured, ..relay });
+            assert!(got.is_exempt);
+            assert_eq!((got.has_bucket, got.rate), (has_bucket, rate));
+        }
         // SAFETY: it is from ff_ingress_new.
         unsafe { ff_ingress_free(ingress) };
     }

@@ -355,8 +355,11 @@ mod tests {
 
         #[test]
         fn any_consensus_makes_buckets_within_tors_bounds(
-            values in proptest::collection::vec(proptest::num::i64::ANY, 5),
-            weight in proptest::num::u64::ANY,
+            values in proptest::collection::vec(
+                proptest::prop_oneof![proptest::num::i64::ANY, -1..=1_001_i64, 0..=(1_i64 << 31)],
+                5,
+            ),
+            weight in proptest::prop_oneof![proptest::num::u64::ANY, 0..=(1_u64 << 33)],
         ) {
             let names = [EXEMPT, SHARE, RATE_PARAM, BURST_PARAM, LIMIT];
             let consensus = params(&std::array::from_fn::<_, 5, _>(|index| (names[index], values[index])));
@@ -369,6 +372,7 @@ mod tests {
                     is_fast: true,
                     is_stable: true,
                     measured_bytes_per_sec: Some(weight),
+                    is_any_measured: true,
                 };
                 let peer = Peer { is_authenticated: true, listing: Some(listing), ..Peer::default() };
                 let bucket = rules.decide(&peer).bucket.unwrap_or(rules.limit());

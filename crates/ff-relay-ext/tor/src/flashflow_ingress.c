@@ -69,8 +69,10 @@ static bool has_options, options_are_new;
 /** The parameters of the last consensus, by which the rules were made, and from when it is. */
 static flashflow_param_list_t params;
 static time_t params_valid_after;
-/** Whether links have not been looked at since the rules changed, and whether the operator has not been
- * told. */
+/** Whether that consensus has a measured weight of any relay. */
+static bool any_is_measured;
+/** Whether links have not been looked at since the rules changed or a consensus was missing, and whether
+ * the operator has not been told of the rules. */
 static bool must_apply, must_tell;
 /** Since when there was no consensus to go by, or 0, and whether the operator has been told. */
 static time_t stale_since;
@@ -121,6 +123,24 @@ take_rules(ff_ingress *made)
   flashflow_update_exact_buckets();
 }
 
+/** Whether the weight of <b>rs</b> was measured. */
+static bool
+is_measured(const routerstatus_t *rs)
+{
+  return rs->has_bandwidth && !rs->bw_is_unmeasured;
+}
+
+/** Whether <b>ns</b> has a measured weight of any relay. */
+static bool
+has_measured_weight(const networkstatus_t *ns)
+{
+  SMARTLIST_FOREACH_BEGIN(ns->routerstatus_list, const routerstatus_t *, rs) {
+    if (is_measured(rs))
+      return true;
+  } SMARTLIST_FOREACH_END(rs);
+  return false;
+}
+
 /** Makes the rules anew if options or the consensus have changed. */
 static void
 refresh(void)
@@ -134,6 +154,7 @@ refresh(void)
   if (ns) {
     flashflow_get_params(ns, true, &params);
     params_valid_after = ns->valid_after;
+    any_is_measured = has_measured_weight(ns);
   }
   flashflow_option_list_t list;
   ff_ingress *made = NULL;
@@ -164,7 +185,8 @@ describe_relay(const routerstatus_t *rs, ff_ingress_peer *peer)
   peer->is_listed = true;
   peer->is_fast = rs->is_fast;
   peer->is_stable = rs->is_stable;
-  peer->is_measured = rs->has_bandwidth && !rs->bw_is_unmeasured;
+  peer->is_measured = is_measured(rs);
+  peer->is_any_measured = any_is_measured;
   peer->weight = (uint64_t) rs->bandwidth_kb * 1000;
 }
 
@@ -371,6 +393,10 @@ tell(void)
     must_tell = false;
     tell_rules(ns);
   }
+  /* Links that came meanwhile have tor's own rule. tor has them looked at when a consensus comes, but
+   * not when the clock is set right. */
+  if (stale_since)
+    must_apply = true;
   stale_since = 0;
   stale_is_told = false;
 }
@@ -432,17 +458,19 @@ static void
 add_links(metrics_store_t *store)
 {
   static const char name[] = "tor_flashflow_ingress_links";
-  static const char help[] = "Open links that are limited or exempt, and identities whose links come "
-    "from two addresses or more";
+  static const char help[] = "Open links that are limited or exempt, and exempt identities whose links "
+    "come from two addresses or more";
   int64_t limited = 0, exempt = 0, two_addresses = 0;
   digestmap_t *origins = digestmap_new();
   SMARTLIST_FOREACH_BEGIN(get_connection_array(), const connection_t *, base) {
     if (base->type != CONN_TYPE_OR || base->state != OR_CONN_STATE_OPEN || base->marked_for_close)
       continue;
     const or_connection_t *conn = CONST_TO_OR_CONN(base);
+    const bool is_exempt = conn->flashflow_ingress == FLASHFLOW_INGRESS_EXEMPT;
     limited += conn->flashflow_ingress == FLASHFLOW_INGRESS_LIMITED;
-    exempt += conn->flashflow_ingress == FLASHFLOW_INGRESS_EXEMPT;
-    if (!conn->is_outgoing && !tor_digest_is_zero(conn->identity_digest))
+    exempt += is_exempt;
+    /* Anybody can make identities, but they are not exempt. */
+    if (is_exempt && !conn->is_outgoing && !tor_digest_is_zero(conn->identity_digest))
       two_addresses += note_origin(origins, conn);
   } SMARTLIST_FOREACH_END(base);
   digestmap_free(origins, tor_free_);
