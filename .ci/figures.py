@@ -3,6 +3,7 @@
 
     figures.py link         of `ff-lab link check --json`
     figures.py mobile       of `ff-perf lab mobile --json`
+    figures.py tortoise     of `ff-perf lab tortoise --json`
     figures.py measurer     of `ff-measurer bench --json`
     figures.py bench        of `cargo bench … -- --output-format bencher`
     figures.py truth        of the ground truth's table
@@ -41,6 +42,38 @@ def mobile(text):
         cells = f"download over {profile}", "the paper's order and near the rate", value, spread
         # If the emulator was late, nothing holds and nothing is broken.
         yield cells + (("broken" if is_wrong else "holds",) if found["emulator_is_in_time"] else ())
+
+
+def tortoise(text):
+    """Limited links, attempts to evade the limit, and experiments that must agree with the model."""
+    found = json.loads(text)
+
+    def verdict(value, low, high):
+        # A busy machine makes nothing hold and nothing broken.
+        is_within = value is not None and low <= value <= (high if high is not None else value)
+        return () if found["is_machine_busy"] else ("holds" if is_within else "broken",)
+
+    def text_of(value):
+        return "-" if value is None else f"{value:.4g}"
+
+    for row in found["links"]:
+        least, greatest = row["spread"]
+        spread = f"{least:.4g}..{greatest:.4g} of {row['samples']}" if row["samples"] > 1 else "-"
+        what, value = f"{row['figure']}, {row['unit']}", row["value"]
+        if row["bounds"] is None:
+            yield what, "-", text_of(value), spread, "holds"
+        else:
+            low, high = row["bounds"]
+            yield (what, f"{low:.4g}..{high:.4g}", text_of(value), spread, *verdict(value, low, high))
+    for row in found["cheats"]:
+        value, low, high = row["times_the_limit"], row["low"], row["high"]
+        bound = f"{low:.4g}..{text_of(high) if high is not None else ''}"
+        yield (f"{row['cheat']}, times the limit", bound, text_of(value), "-", *verdict(value, low, high))
+    for row in found["cells"]:
+        if row["is_within"] is not None:
+            value = row["lab_to_model"]
+            what = f"mean client of {row['tor']}, {row['experiment']}, lab / model"
+            yield (what, "0.85..1.15", text_of(value), "-", *verdict(value, 0.85, 1.15))
 
 
 def measurer(text):
@@ -106,7 +139,8 @@ def truth(text):
 
 text = sys.stdin.read()
 sys.stderr.write(text)
-readers = {"link": link, "mobile": mobile, "measurer": measurer, "bench": bench, "truth": truth, "distance": distance}
+readers = {"link": link, "mobile": mobile, "tortoise": tortoise, "measurer": measurer, "bench": bench, "truth": truth}
+readers["distance"] = distance
 rows = list(readers[sys.argv[1]](text))
 if not rows:
     sys.exit("this output has no figures")
