@@ -23,7 +23,7 @@ use self::tors::{
     BRIDGE, CONFLUX, GUARDS, LIMIT, NO_LIMIT_GUARD, ONION, RUNNERS, SCANNER, USER, bridge_address,
     start,
 };
-use super::lab::Tor;
+use super::lab::{Tor, renew_links};
 use super::timers::Timers;
 use super::users::{Target, bytes_of_stream};
 
@@ -291,7 +291,7 @@ impl Bench<'_> {
 
     /// The rate of a scanner's download through this relay over a new link.
     fn scan(&self, relay: &str) -> Result<f64> {
-        self.renew_links(SCANNER)?;
+        renew_links(self.node(SCANNER), &self.timers)?;
         let client = self.node(SCANNER);
         let mut control = client.control()?;
         control.subscribe(&["STREAM"])?;
@@ -305,16 +305,6 @@ impl Bench<'_> {
             note(&format!("ff-perf: in the next download, the client sent {stops} XOFF"));
         }
         Ok(times)
-    }
-
-    /// Closes a client's links, so that it gets new ones with full buckets.
-    fn renew_links(&self, client: &str) -> Result<()> {
-        let mut control = self.node(client).control()?;
-        control.setconf("DisableNetwork", "1")?;
-        // By then its relays have noticed.
-        self.timers.sleep(Duration::from_secs(1))?;
-        control.setconf("DisableNetwork", "0")?;
-        Ok(self.node(client).wait_for_enough_documents()?)
     }
 
     /// Runs one attempt and records its result; fails only if the end is asked for.

@@ -11,6 +11,7 @@ use ff_flow::tortoise::world::{TortoiseClient, World};
 use ff_lab::net::Namespace;
 use ff_lab::{Ending, Network, NetworkBuilder, Node, RelayConfig};
 
+use super::timers::Timers;
 use super::users::User;
 
 /// The networks' address range, and its first address.
@@ -104,6 +105,19 @@ pub(super) fn builder(tor: Option<&Path>, ending: &Ending) -> NetworkBuilder {
 pub(super) fn address(relays: usize, client: usize) -> Ipv4Addr {
     let number = u32::try_from(AUTHORITIES + relays + client).unwrap_or(0);
     Ipv4Addr::from_bits(ADDRESSES.1.to_bits() + number)
+}
+
+/// Closes a client's links, so that it gets new ones with full buckets.
+///
+/// # Errors
+/// If the client does not obey, or the end is asked for.
+pub(super) fn renew_links(client: &Node, timers: &Timers<'_>) -> Result<()> {
+    let mut control = client.control()?;
+    control.setconf("DisableNetwork", "1")?;
+    // By then its relays have noticed.
+    timers.sleep(Duration::from_secs(1))?;
+    control.setconf("DisableNetwork", "0")?;
+    Ok(client.wait_for_enough_documents()?)
 }
 
 /// A running network.

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 
-use super::super::lab::Tor;
+use super::super::lab::{Tor, renew_links};
 use super::{Bench, LinkFigure, SETTLE, Way};
 
 /// The limit, in bytes per second.
@@ -76,11 +76,11 @@ fn millis(
     load: (usize, usize),
 ) -> Result<Vec<f64>> {
     let guard = (tor, 0);
-    // The circuits are opened without a limit, which would make 20 of them take long.
-    bench.limit(guard, None)?;
+    bench.limit(guard, limit)?;
+    // Without a limit, TCP's window of the last link has grown, and the kernel holds as much.
+    renew_links(bench.client(0), bench.timers)?;
     let mut echo = bench.network.echo_through(bench.client(0), &bench.path(guard))?;
     let bulk = if load.0 > 0 { Some(bench.bulk(0, guard, way, load)?) } else { None };
-    bench.limit(guard, limit)?;
     bench.timers.sleep(SETTLE)?;
     let began = Instant::now();
     let mut times = Vec::new();
