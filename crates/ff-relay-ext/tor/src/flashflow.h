@@ -44,7 +44,7 @@ bool flashflow_use_exemption(struct or_connection_t *conn);
 
 bool flashflow_ingress_is_on(void);
 void flashflow_ingress_limit(struct or_connection_t *conn, int is_new, int *rate, int *burst);
-uint64_t flashflow_ingress_kist_limit(const struct channel_t *chan, uint64_t limit);
+uint64_t flashflow_ingress_kist_room(const struct channel_t *chan);
 int flashflow_check_relay(const struct or_options_t *options, char **msg);
 
 /* For flashflow_config.c. */

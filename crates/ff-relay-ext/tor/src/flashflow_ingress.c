@@ -312,21 +312,21 @@ flashflow_ingress_limit(or_connection_t *conn, int is_new, int *rate, int *burst
     fail(status);
 }
 
-/** Of the <b>limit</b> bytes that KIST would put into the output buffer of <b>chan</b>, how many may go
- * there now: no more than its bucket lets out. What waits in circuits' queues can be overtaken by
- * another circuit, and what waits in the buffer cannot. */
+/** How many bytes KIST may put into the output buffer of <b>chan</b> now: no more than its bucket lets out.
+ * What waits in circuits' queues can be overtaken by another circuit, and what waits in the buffer cannot.
+ * Without room for a cell, tor need not ask the kernel what its socket would take. */
 uint64_t
-flashflow_ingress_kist_limit(const channel_t *chan, uint64_t limit)
+flashflow_ingress_kist_room(const channel_t *chan)
 {
   if (!is_on)
-    return limit;
+    return UINT64_MAX;
   or_connection_t *conn = CONST_BASE_CHAN_TO_TLS(chan)->conn;
   if (!conn || !conn->flashflow_has_bucket || flashflow_lifts_conn_limit(conn))
-    return limit;
+    return UINT64_MAX;
   (void) token_bucket_rw_refill(&conn->bucket, monotime_coarse_get_stamp());
   const size_t room = token_bucket_rw_get_write(&conn->bucket);
   const size_t waiting = connection_get_outbuf_len(TO_CONN(conn));
-  return room > waiting ? MIN(limit, (uint64_t) (room - waiting)) : 0;
+  return room > waiting ? room - waiting : 0;
 }
 
 /** Notes bytes that <b>conn</b> has moved. */

@@ -15,10 +15,12 @@ const SETTINGS: [(Tor, Option<u64>); 3] =
     [(Tor::Ours, Some(LIMIT)), (Tor::Ours, None), (Tor::Stock, Some(LIMIT))];
 /// Streams of bulk, and their circuits.
 const LOADS: [(usize, usize); 4] = [(1, 1), (5, 5), (20, 20), (50, 20)];
-/// Greatest expected time beyond that without bulk and limit, in ms: a small part of the 0.2 s that
-/// a limited link may save. Upwards the client's own kernel holds what KIST has given it, twice a
-/// congestion window.
-const MORE_MS: [f64; 2] = [50.0, 500.0];
+/// Greatest expected time beyond that without bulk and limit, in ms: downwards a small part of what
+/// a link's bucket lets out at once; upwards five times what the relay's receive buffer takes,
+/// which is 0.25 s of the limit. One is in that buffer, and four are in the client's kernel: in
+/// slow start Linux lets the congestion window become twice what it sends, and KIST fills the
+/// kernel with two of those.
+const MORE_MS: [f64; 2] = [50.0, 1250.0];
 /// The same in a short run, which may be beside other programs.
 const SHORT_MORE_MS: [f64; 2] = [500.0, 5000.0];
 /// Bytes sent for each figure, and the time after which no more are sent.
