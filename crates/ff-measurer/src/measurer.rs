@@ -18,7 +18,7 @@ use crate::circuits::TransitLink;
 use crate::link::{self, Link, LinkError};
 use crate::order::{Flow, LinkFailure, MeasurerError, Order, SecondReport, WorkerTotals};
 use crate::socket::EchoSocket;
-use crate::tcp::TcpWatch;
+use crate::tcp::{TcpSecond, TcpWatch};
 use crate::worker::{Command, Setup, Worker, WorkerEvent, poll_with_waker};
 
 /// The largest number of concurrent handshakes. More would only make each slower, and look like an
@@ -282,7 +282,7 @@ impl Measurer {
         sum.sockets_alive += report.sockets_alive;
         sum.window_limited &= report.window_limited;
         sum.is_starting |= report.is_starting;
-        // For round trips the slowest worker counts, for idleness the busiest.
+        // For round trips the slowest worker counts, for idleness and silence the busiest.
         for (sum, worker) in [
             (&mut sum.round_trip_p50_micros, report.round_trip_p50_micros),
             (&mut sum.round_trip_p90_micros, report.round_trip_p90_micros),
@@ -290,13 +290,18 @@ impl Measurer {
         ] {
             *sum = worker.max(*sum);
         }
-        sum.idle_micros =
-            if *count == 1 { report.idle_micros } else { sum.idle_micros.min(report.idle_micros) };
+        let silence = &mut sum.tcp.silence_micros;
+        for (sum, worker) in
+            [(&mut sum.idle_micros, report.idle_micros), (silence, report.tcp.silence_micros)]
+        {
+            *sum = if *count == 1 { worker } else { worker.min(*sum) };
+        }
         if *count < self.workers.len() {
             return None;
         }
         let (_, sum) = self.seconds.remove(&report.second)?;
-        Some(MeasurerEvent::Second(SecondReport { tcp: self.tcp.look(), ..sum }))
+        let tcp = TcpSecond { silence_micros: sum.tcp.silence_micros, ..self.tcp.look() };
+        Some(MeasurerEvent::Second(SecondReport { tcp, ..sum }))
     }
 
     /// Adds a worker's totals; returns the sum once all workers have ended.

@@ -34,6 +34,10 @@ pub(crate) struct Counters {
     round_trips_now: Histogram<u64>,
     /// CPU time of the thread when the second began.
     cpu_at_second: Duration,
+    /// Cells that had come back at the last turn.
+    echoed_before: u64,
+    /// The first turn since then that found no more.
+    silent_since: Option<MonoTime>,
 }
 
 impl Counters {
@@ -51,7 +55,24 @@ impl Counters {
             },
             round_trips_now: round_trips(2),
             cpu_at_second: thread_cpu_time(),
+            echoed_before: 0,
+            silent_since: None,
         }
+    }
+
+    /// Notes after a turn's reading how long nothing has arrived. A silence begins with a turn that
+    /// found nothing, so that a worker that had no turns for a while sees none.
+    pub(crate) fn note_silence(&mut self, now: MonoTime) {
+        let echoed = self.echoed_cells();
+        let has_arrived = echoed > std::mem::replace(&mut self.echoed_before, echoed);
+        let since = match (has_arrived, self.silent_since) {
+            (true, None) => return,
+            (_, Some(since)) => since,
+            (false, None) => now,
+        };
+        self.silent_since = (!has_arrived).then_some(since);
+        let silence = MonoTime::from(now.since(since)).micros();
+        self.now.tcp.silence_micros = self.now.tcp.silence_micros.max(silence);
     }
 
     /// Cells that have come back.
@@ -97,5 +118,29 @@ impl Counters {
         self.end_second(0);
         self.total.cpu_micros = MonoTime::from(thread_cpu_time()).micros();
         self.total
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_silence_lasts_from_the_first_turn_without_echoes_to_the_next_with_some() {
+        let mut counters = Counters::new();
+        let turn = |counters: &mut Counters, millis, echoed| {
+            counters.now.echoed_cells += echoed;
+            counters.note_silence(MonoTime::from(Duration::from_millis(millis)));
+            counters.now.tcp.silence_micros
+        };
+        assert_eq!(turn(&mut counters, 100, 5), 0);
+        // Without turns there is no silence.
+        assert_eq!(turn(&mut counters, 500, 5), 0);
+        assert_eq!([turn(&mut counters, 510, 0), turn(&mut counters, 700, 0)], [0, 190_000]);
+        assert_eq!(counters.end_second(1).tcp.silence_micros, 190_000);
+        assert_eq!([turn(&mut counters, 1010, 1), turn(&mut counters, 1020, 0)], [500_000; 2]);
+        assert_eq!(turn(&mut counters, 1030, 1), 500_000);
+        assert_eq!(counters.end_second(1).tcp.silence_micros, 500_000);
+        assert_eq!(turn(&mut counters, 2100, 1), 0);
     }
 }

@@ -61,6 +61,9 @@ pub struct TcpSecond {
     /// room, or is full and as wide as it ever was. Then the path limits TCP, or the size of that
     /// window.
     pub unsent_bytes: u64,
+    /// The longest time in which no echo arrived on any connection, in microseconds: the part of it
+    /// until the second's end, with what was before the second. The workers measure it.
+    pub silence_micros: u64,
 }
 
 /// A window of this number of tenths of the widest so far counts as fully open: then nothing waits

@@ -13,6 +13,10 @@ use super::{Echoed, Samples};
 /// meanwhile, in microseconds.
 const ROUND_TRIP_MICROS: u64 = 500_000;
 const LONGER_MICROS: u64 = 500_000;
+/// The longest time without echoes over a path that is not cut, in microseconds: less than the
+/// queue in front of a relay lasts, and more than tor's token buckets need, which are refilled
+/// every 0.1 s.
+const MAX_SILENCE_MICROS: u64 = 250_000;
 /// How much greater the estimate may be without the seconds that the way has limited.
 const MAX_RAISE: f64 = 1.03;
 
@@ -132,9 +136,11 @@ impl Samples {
     }
 }
 
-/// Whether nothing on its way arrived.
+/// Whether segments were lost, and nothing arrived in the second, or for so long that the relay had
+/// no more of the queue.
 fn is_cut_off(tcp: &TcpSecond) -> bool {
-    tcp.resent_segments > 0 && tcp.acked_bytes == 0
+    let is_silent = tcp.acked_bytes == 0 || tcp.silence_micros > MAX_SILENCE_MICROS;
+    tcp.resent_segments > 0 && is_silent
 }
 
 /// Whether a path is longer than a window fills.

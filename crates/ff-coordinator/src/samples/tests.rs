@@ -224,6 +224,7 @@ const TCP: TcpSecond = TcpSecond {
     busy_micros: 0,
     window_full_micros: 0,
     unsent_bytes: 0,
+    silence_micros: 0,
 };
 
 #[test]
@@ -247,6 +248,13 @@ fn a_way_that_could_carry_hardly_more_is_what_was_measured() {
     }
     let acked = TcpSecond { acked_bytes: 1, ..cut_off };
     assert!(!is_limited(acked, acked, Some(3)));
+    // Losses and a silence longer than the queue lasts; a relay's own pause loses nothing.
+    for (silence_micros, resent_segments, limits) in
+        [(250_000, 1, false), (250_001, 1, true), (900_000, 0, false)]
+    {
+        let silent = TcpSecond { silence_micros, resent_segments, ..TCP };
+        assert_eq!(is_limited(silent, silent, Some(3)), limits, "{silence_micros}");
+    }
 }
 
 #[test]

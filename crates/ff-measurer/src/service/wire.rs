@@ -177,6 +177,7 @@ impl From<&TcpSecond> for Tcp {
             acked_bytes: tcp.acked_bytes,
             resending_links: tcp.resending_links.into(),
             disordered_links: tcp.disordered_links.into(),
+            silence_micros: tcp.silence_micros,
         }
     }
 }
@@ -203,6 +204,7 @@ impl TryFrom<Tcp> for TcpSecond {
             unsent_bytes: number(tcp.unsent_bytes)?,
             round_trip_now_micros: number(tcp.round_trip_now_micros)?,
             acked_bytes: number(tcp.acked_bytes)?,
+            silence_micros: number(tcp.silence_micros)?,
         })
     }
 }
@@ -385,12 +387,13 @@ mod tests {
         }
 
         #[test]
-        fn seconds_come_through(n in proptest::array::uniform18(0_u64..=1 << 40), links in 1_u16.., flags in 0_u8..4) {
+        fn seconds_come_through(n in proptest::array::uniform19(0_u64..=1 << 40), links in 1_u16.., flags in 0_u8..4) {
             let tcp = TcpSecond {
                 links, round_trip_micros: n[0], round_trip_now_micros: n[1], segment_bytes: n[2],
                 acked_bytes: n[3], sent_segments: n[4], resent_segments: n[5], received_segments: n[6],
                 disordered_segments: n[7], resending_links: links / 2, disordered_links: links / 3,
                 busy_micros: n[8], window_full_micros: n[9], unsent_bytes: n[10],
+                silence_micros: n[18],
             };
             let report = SecondReport {
                 second: 7, sent_cells: n[11], echoed_cells: n[12], checked_cells: n[13],

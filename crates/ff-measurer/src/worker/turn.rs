@@ -40,6 +40,7 @@ impl Worker {
             self.reader = (self.reader + 1) % count;
             busy |= self.serve(self.reader, |worker, index| worker.read(index, now, calls));
         }
+        self.counters.note_silence(now);
         self.scratch.path.settle(now);
         // After the one that wrote last, so that all have their turn even if not all may write.
         let first = self.writer;
