@@ -78,8 +78,9 @@ pub enum LabCommand {
     ///
     /// `--part links` measures, with and without the limit and with a stock tor: what a link carries
     /// in each direction, as a part of its limit; how long a byte on an idle circuit takes while the
-    /// same client downloads or uploads on others; the CPU time of a relay per gigabyte, and of a
-    /// relay with 1,000 links, 100 of them with bulk. It takes about 40 minutes.
+    /// same client downloads or uploads on others, and beside other clients with and without EWMA,
+    /// tor's order of circuits; the CPU time of a relay per gigabyte, and of a relay with 1,000
+    /// links, 100 of them with bulk. It takes about 40 minutes.
     ///
     /// `--part cheats` measures how many times the limit a client gets with several guards,
     /// conflux, a relay of its own, copied keys, an onion service or a bridge; and what a bandwidth

@@ -7,6 +7,7 @@
 mod cost;
 mod crowd;
 mod delays;
+mod ewma;
 mod figure;
 mod rates;
 mod socket;
@@ -64,7 +65,8 @@ impl Links<'_> {
         let groups: [(&str, Group); 2] = [("rates", rates::run), ("delays", delays::run)];
         self.in_a_network(&Size::FEW, &groups, &timers, &mut measured);
         if !self.is_short && !self.ending.is_asked() {
-            self.in_a_network(&Size::FEW, &[("CPU time", cost::run)], &timers, &mut measured);
+            let groups: [(&str, Group); 2] = [("CPU time", cost::run), ("EWMA", ewma::run)];
+            self.in_a_network(&Size::FEW, &groups, &timers, &mut measured);
         }
         if !self.is_short && !self.ending.is_asked() {
             let crowd = Size::crowd(self.scale);
