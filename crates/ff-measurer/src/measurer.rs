@@ -515,4 +515,20 @@ mod tests {
             "{event:?}"
         );
     }
+
+    #[test]
+    fn a_measurer_was_silent_for_as_long_as_its_busiest_worker() {
+        let report = |silence_micros| {
+            let tcp = TcpSecond { silence_micros, ..TcpSecond::default() };
+            SecondReport { tcp, ..SecondReport::default() }
+        };
+        for (one, other) in [(300_000, 100_000), (100_000, 300_000)] {
+            let (mut measurer, _sender) = two_workers();
+            assert!(measurer.join_second(&report(one)).is_none(), "the other one is missing");
+            let Some(MeasurerEvent::Second(joined)) = measurer.join_second(&report(other)) else {
+                panic!("both have reported");
+            };
+            assert_eq!(joined.tcp.silence_micros, 100_000);
+        }
+    }
 }

@@ -10,6 +10,10 @@ use crate::order::{SecondReport, WorkerTotals};
 /// The largest value of the histograms, in microseconds.
 const MAX_ROUND_TRIP_MICROS: u64 = 120_000_000;
 
+/// The longest time between two turns of a worker that runs: more than its longest nap. After a
+/// longer time its host or its process had stopped.
+const MAX_BETWEEN_TURNS: Duration = Duration::from_millis(200);
+
 /// A histogram of round trips with two or three significant digits.
 pub(crate) fn round_trips(digits: u8) -> Histogram<u64> {
     Histogram::new_with_bounds(1, MAX_ROUND_TRIP_MICROS, digits)
@@ -36,7 +40,9 @@ pub(crate) struct Counters {
     cpu_at_second: Duration,
     /// Cells that had come back at the last turn.
     echoed_before: u64,
-    /// The first turn since then that found no more.
+    /// The last turn.
+    last_turn: MonoTime,
+    /// The first turn since the last echoes that found no more, if it is known.
     silent_since: Option<MonoTime>,
 }
 
@@ -56,21 +62,21 @@ impl Counters {
             round_trips_now: round_trips(2),
             cpu_at_second: thread_cpu_time(),
             echoed_before: 0,
+            last_turn: MonoTime::default(),
             silent_since: None,
         }
     }
 
     /// Notes after a turn's reading how long nothing has arrived. A silence begins with a turn that
-    /// found nothing, so that a worker that had no turns for a while sees none.
+    /// found nothing, and anew if the worker had no turns for a while, in which it could see none.
+    /// Before the first echoes there is none: a worker waits for the start, and for a round trip.
     pub(crate) fn note_silence(&mut self, now: MonoTime) {
         let echoed = self.echoed_cells();
         let has_arrived = echoed > std::mem::replace(&mut self.echoed_before, echoed);
-        let since = match (has_arrived, self.silent_since) {
-            (true, None) => return,
-            (_, Some(since)) => since,
-            (false, None) => now,
-        };
-        self.silent_since = (!has_arrived).then_some(since);
+        let last_turn = std::mem::replace(&mut self.last_turn, now);
+        let was_stopped = now.since(last_turn) > MAX_BETWEEN_TURNS;
+        let since = self.silent_since.filter(|_| !was_stopped).unwrap_or(now);
+        self.silent_since = (echoed > 0 && !has_arrived).then_some(since);
         let silence = MonoTime::from(now.since(since)).micros();
         self.now.tcp.silence_micros = self.now.tcp.silence_micros.max(silence);
     }
@@ -125,22 +131,34 @@ impl Counters {
 mod tests {
     use super::*;
 
+    /// The longest silence of the second after a turn in which this number of cells came back.
+    fn turn(counters: &mut Counters, millis: u64, echoed: u64) -> u64 {
+        counters.now.echoed_cells += echoed;
+        counters.note_silence(MonoTime::from(Duration::from_millis(millis)));
+        counters.now.tcp.silence_micros
+    }
+
     #[test]
     fn a_silence_lasts_from_the_first_turn_without_echoes_to_the_next_with_some() {
         let mut counters = Counters::new();
-        let turn = |counters: &mut Counters, millis, echoed| {
-            counters.now.echoed_cells += echoed;
-            counters.note_silence(MonoTime::from(Duration::from_millis(millis)));
-            counters.now.tcp.silence_micros
-        };
-        assert_eq!(turn(&mut counters, 100, 5), 0);
+        assert_eq!([turn(&mut counters, 100, 0), turn(&mut counters, 300, 0)], [0, 0]);
         // Without turns there is no silence.
-        assert_eq!(turn(&mut counters, 500, 5), 0);
+        assert_eq!([turn(&mut counters, 400, 5), turn(&mut counters, 500, 5)], [0, 0]);
         assert_eq!([turn(&mut counters, 510, 0), turn(&mut counters, 700, 0)], [0, 190_000]);
         assert_eq!(counters.end_second(1).tcp.silence_micros, 190_000);
+        assert_eq!(turn(&mut counters, 900, 0), 390_000);
         assert_eq!([turn(&mut counters, 1010, 1), turn(&mut counters, 1020, 0)], [500_000; 2]);
         assert_eq!(turn(&mut counters, 1030, 1), 500_000);
         assert_eq!(counters.end_second(1).tcp.silence_micros, 500_000);
-        assert_eq!(turn(&mut counters, 2100, 1), 0);
+        assert_eq!(turn(&mut counters, 1040, 1), 0);
+    }
+
+    #[test]
+    fn a_worker_that_was_stopped_has_heard_no_silence() {
+        let mut counters = Counters::new();
+        assert_eq!([turn(&mut counters, 100, 1), turn(&mut counters, 110, 0)], [0, 0]);
+        // What has arrived meanwhile is read in the first turn, or in a later one.
+        assert_eq!([turn(&mut counters, 900, 1), turn(&mut counters, 910, 0)], [0, 0]);
+        assert_eq!([turn(&mut counters, 1900, 0), turn(&mut counters, 1950, 1)], [0, 50_000]);
     }
 }

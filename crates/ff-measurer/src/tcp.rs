@@ -61,8 +61,10 @@ pub struct TcpSecond {
     /// room, or is full and as wide as it ever was. Then the path limits TCP, or the size of that
     /// window.
     pub unsent_bytes: u64,
-    /// The longest time in which no echo arrived on any connection, in microseconds: the part of it
-    /// until the second's end, with what was before the second. The workers measure it.
+    /// The longest time since the first echo in which none arrived on any connection, in
+    /// microseconds: the part of it until the second's end, with what was before the second. The
+    /// workers measure it while they run; of several it is the least, and may be longer than they
+    /// were silent at once.
     pub silence_micros: u64,
 }
 
