@@ -1,6 +1,6 @@
 //! A stream whose server returns each byte.
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
@@ -41,7 +41,15 @@ impl EchoStream {
             .set_read_timeout(Some(timeout))
             .and_then(|()| self.stream.write_all(b"a"))
             .and_then(|()| self.stream.read_exact(&mut byte))
-            .map_err(|error| failed(&error))?;
+            .map_err(|error| match error.kind() {
+                // The system's names for the end of the timeout.
+                ErrorKind::WouldBlock | ErrorKind::TimedOut => Error::Timeout {
+                    what: "a byte did not come back".to_owned(),
+                    after: timeout,
+                    detail: String::new(),
+                },
+                _ => failed(&error),
+            })?;
         Ok(began.elapsed())
     }
 }

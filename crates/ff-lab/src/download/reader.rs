@@ -130,3 +130,29 @@ fn transfer(
         Err(error) => Err(error),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    #[test]
+    fn an_upload_sends_zeros_until_the_peer_closes() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("an address");
+        let streams = [TcpStream::connect(address).expect("a connection")];
+        streams[0].set_nonblocking(true).expect("a socket that does not block");
+        let (mut peer, _) = listener.accept().expect("a peer");
+        let counters = Counters::new(1);
+        thread::scope(|scope| {
+            scope.spawn(|| run(&streams, Course::Up, None, &counters));
+            let mut bytes = vec![1; 1_000_000];
+            peer.read_exact(&mut bytes).expect("bytes");
+            assert!(bytes.iter().all(|byte| *byte == 0));
+            drop(peer);
+        });
+        assert!(counters.per_stream_bytes()[0] >= 1_000_000);
+        assert_eq!((counters.alive(), counters.errors().len()), (0, 1));
+    }
+}
