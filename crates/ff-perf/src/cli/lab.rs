@@ -78,19 +78,22 @@ pub enum LabCommand {
     ///
     /// `--part links` measures, with and without the limit and with a stock tor: what a link carries
     /// in each direction, as a part of its limit; how long a byte on an idle circuit takes while the
-    /// same client downloads or uploads on others, and beside other clients with and without EWMA,
-    /// tor's order of circuits; the CPU time of a relay per gigabyte, and of a relay with 1,000
-    /// links, 100 of them with bulk. It takes about 40 minutes.
+    /// same client downloads or uploads on others, and beside other clients with EWMA, tor's order
+    /// of circuits, and with circuits nearly in turn; the CPU time of a relay per gigabyte, and of a
+    /// relay with 1,000 links, 100 of them with bulk. It takes about 40 minutes and needs `ss`
+    /// (Debian's package iproute2).
     ///
     /// `--part cheats` measures how many times the limit a client gets with several guards,
     /// conflux, a relay of its own, copied keys, an onion service or a bridge; and what a bandwidth
-    /// scanner downloads that enters the network as a client, with the limit and without it. Needs
-    /// root.
+    /// scanner downloads that enters the network as a client, with the limit and without it.
+    ///
+    /// Needs root.
     ///
     /// Exit status: 0 if means with FlashFlow's limit, divided by the mean without a limit, are
-    /// within 15 % of the simulation's (not checked below --scale 0.3), links and CPU times are within
-    /// their bounds, and all attempts to evade the limit have the expected result; 1 if not, or if a part of the run failed; 75 if the
-    /// machine was too busy: the run is invalid; repeat it.
+    /// within 15 % of the simulation's (not checked below --scale 0.3), links and CPU times are
+    /// within their bounds, and all attempts to evade the limit have the expected result; 1 if not,
+    /// or if a part of the run failed; 75 if the machine was too busy: the run is invalid; repeat
+    /// it.
     Tortoise(LabTortoiseArgs),
 }
 
@@ -127,8 +130,8 @@ pub struct LabTortoiseArgs {
         default_value = "all"
     )]
     pub figures: Vec<TortoiseFigure>,
-    /// Size of the network, as a fraction of the paper's 900 clients (0.01 to 2); does not change
-    /// the duration of a run.
+    /// Size of the network, as a fraction of the paper's 900 clients, and of the 1,000 links of
+    /// --part links (0.01 to 2); hardly changes the duration of a run.
     #[arg(long, value_name = "PART", default_value_t = 1.0, value_parser = scale)]
     pub scale: f64,
     /// Measured time of each experiment, in seconds (5 to 3600).

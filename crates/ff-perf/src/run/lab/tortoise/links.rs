@@ -16,7 +16,7 @@ mod tors;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use ff_lab::console::note;
 use ff_lab::{DownloadPlan, Ending, Network, Node, RunningDownloads};
 
@@ -89,7 +89,8 @@ impl Links<'_> {
             Ok(network) => network,
             Err(error) => {
                 let names: Vec<_> = groups.iter().map(|(name, _)| *name).collect();
-                let error = format!("{}: Failed to start the network: {error}", names.join(", "));
+                let error = anyhow::Error::from(error).context("Failed to start the network");
+                let error = format!("{}: {error:#}", names.join(", "));
                 note(&format!("ff-perf: {error}"));
                 return measured.errors.push(error);
             }
@@ -166,7 +167,8 @@ impl Bench<'_> {
     ) -> Result<RunningDownloads> {
         let plan = DownloadPlan::through(&self.path(guard)).streams(streams).circuits(circuits);
         let plan = if way == Way::Up { plan.upload() } else { plan };
-        Ok(self.network.download(self.client(client), &plan)?)
+        let bulk = self.network.download(self.client(client), &plan);
+        bulk.with_context(|| format!("bulk {} of {}", way.name(), client_name(client)))
     }
 
     /// Sets the limit of a guard's links in bytes per second, with a burst of one second.

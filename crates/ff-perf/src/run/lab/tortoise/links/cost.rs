@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 
 use super::super::lab::Tor;
 use super::{Bench, LinkFigure, SETTLE, Way};
@@ -77,8 +77,11 @@ fn secs_per_gb(bench: &Bench<'_>, setting: Setting) -> Result<f64> {
     let guard = (setting.tor, 0);
     bench.limit(guard, setting.limit)?;
     let start = |client: usize| bench.bulk(client, guard, Way::Down, (1, 1));
-    let _bulk = clients.clone().map(start).collect::<Result<Vec<_>>>()?;
+    let bulk = clients.clone().map(start).collect::<Result<Vec<_>>>()?;
     bench.timers.sleep(SETTLE)?;
     let load = bench.observe(guard, clients, TIME)?;
+    if let Some(error) = bulk.iter().flat_map(|one| one.errors()).next() {
+        bail!("{}: a stream of bulk ended: {error}", setting.name);
+    }
     Ok(load.cpu_secs / (load.bytes / 1e9))
 }

@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result, bail};
 use ff_lab::console::note;
 
 use super::super::lab::Tor;
-use super::{Bench, LinkFigure, SETTLE, Way};
+use super::{Bench, LinkFigure, SETTLE, Way, client_name};
 
 /// The guard.
 const GUARD: (Tor, usize) = (Tor::Ours, 0);
@@ -25,7 +25,8 @@ pub(super) fn run(bench: &mut Bench<'_>, _is_short: bool) -> Result<()> {
     let (busy, clients) = (bench.size.busy, bench.size.clients);
     let mut idle = Vec::new();
     for client in busy..clients {
-        idle.push(bench.network.echo_through(bench.client(client), &bench.path(GUARD))?);
+        let stream = bench.network.echo_through(bench.client(client), &bench.path(GUARD));
+        idle.push(stream.with_context(|| format!("the idle link of {}", client_name(client)))?);
         if idle.len() % 100 == 0 {
             note(&format!("ff-perf: {} idle links are open", idle.len()));
         }
@@ -46,6 +47,10 @@ pub(super) fn run(bench: &mut Bench<'_>, _is_short: bool) -> Result<()> {
     }
     if let Some(error) = bulk.iter().flat_map(|one| one.errors()).next() {
         bail!("a stream of bulk ended: {error}");
+    }
+    let left = bench.link_bytes(GUARD, 0..clients)?.connections;
+    if left < clients {
+        bail!("{left} links were left of {clients} clients");
     }
     let of = format!("a guard with {links} links, {busy} of them with bulk");
     let [off, on] = cores;

@@ -40,7 +40,8 @@ pub(super) fn run(bench: &mut Bench<'_>, is_short: bool) -> Result<()> {
     for (way, more) in Way::BOTH.into_iter().zip(more) {
         for &load in loads {
             for (tor, limit) in SETTINGS {
-                let found = millis(bench, tor, limit, way, load)?;
+                let found = millis(bench, tor, limit, way, load)
+                    .with_context(|| format!("{}, {}", tor.name(), way.name()))?;
                 let limited = if limit.is_some() { "100 kB/s" } else { "no limit" };
                 let (streams, circuits) = load;
                 let figure = format!(
@@ -91,7 +92,7 @@ fn millis(
         bench.timers.sleep(BETWEEN)?;
     }
     if let Some(error) = bulk.iter().flat_map(|bulk| bulk.errors()).next() {
-        bail!("{}, {}: a stream of bulk ended: {error}", tor.name(), way.name());
+        bail!("a stream of bulk ended: {error}");
     }
     Ok(times)
 }
