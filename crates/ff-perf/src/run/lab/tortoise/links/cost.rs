@@ -1,5 +1,7 @@
-//! CPU time that the limit costs a guard, for each gigabyte of its clients' links, in rounds of a
-//! sample of each setting.
+//! CPU time that the limit costs a guard, for each gigabyte of its client's link.
+//!
+//! A guard for each setting carries the same rate at the same time, so that what else the machine
+//! does slows all of them. In the next round, each setting has another guard and another client.
 
 use std::time::Duration;
 
@@ -9,7 +11,7 @@ use super::super::lab::Tor;
 use super::{Bench, LinkFigure, SETTLE, Way};
 
 /// Number of rounds.
-const ROUNDS: usize = 10;
+const ROUNDS: usize = 30;
 /// Duration of a sample.
 const TIME: Duration = Duration::from_secs(12);
 /// What each client's link carries in all settings, in bytes per second.
@@ -33,7 +35,7 @@ impl Setting {
         Self { name: "on, biting", tor: Tor::Ours, limit: Some(RATE) },
     ];
 
-    /// The clients' own rate: they are as fast without a limit as with it.
+    /// The client's own rate: it is as fast without a limit as with it.
     fn client_rate(&self) -> Option<u64> {
         (self.limit != Some(RATE)).then_some(RATE)
     }
@@ -44,16 +46,9 @@ impl Setting {
 const PAIRS: [(usize, usize, [f64; 2]); 3] =
     [(0, 1, [0.99, 1.01]), (1, 2, [0.0, 1.01]), (1, 3, [0.0, 1.07])];
 
-/// Measures all settings in turn, and compares those of one round.
+/// Measures all settings at once, and compares those of one round.
 pub(super) fn run(bench: &mut Bench<'_>, _is_short: bool) -> Result<()> {
-    let mut rounds: Vec<[f64; 4]> = Vec::new();
-    for _ in 0..ROUNDS {
-        let mut round = [0.0; 4];
-        for (place, setting) in round.iter_mut().zip(Setting::ALL) {
-            *place = secs_per_gb(bench, setting)?;
-        }
-        rounds.push(round);
-    }
+    let rounds = (0..ROUNDS).map(|number| round(bench, number)).collect::<Result<Vec<_>>>()?;
     for (place, setting) in Setting::ALL.into_iter().enumerate() {
         let name = format!("CPU time of a guard, {}", setting.name);
         let samples = rounds.iter().map(|round| round[place]).collect();
@@ -68,20 +63,34 @@ pub(super) fn run(bench: &mut Bench<'_>, _is_short: bool) -> Result<()> {
     Ok(())
 }
 
-/// CPU seconds of a guard for each gigabyte of its clients' links.
-fn secs_per_gb(bench: &Bench<'_>, setting: Setting) -> Result<f64> {
-    let clients = 0..bench.size.busy;
-    for client in clients.clone() {
+/// CPU seconds of each setting's guard for each gigabyte of its client's link.
+fn round(bench: &Bench<'_>, number: usize) -> Result<Vec<f64>> {
+    let of_setting = |(at, setting): (usize, &Setting)| {
+        let place = (at + number) % Setting::ALL.len();
+        ((setting.tor, place), place)
+    };
+    let places: Vec<_> = Setting::ALL.iter().enumerate().map(of_setting).collect();
+    let mut bulk = Vec::new();
+    for (setting, &(guard, client)) in Setting::ALL.iter().zip(&places) {
         bench.set_rate(client, setting.client_rate())?;
+        bench.limit(guard, setting.limit)?;
+        bulk.push(bench.bulk(client, guard, Way::Down, (1, 1))?);
     }
-    let guard = (setting.tor, 0);
-    bench.limit(guard, setting.limit)?;
-    let start = |client: usize| bench.bulk(client, guard, Way::Down, (1, 1));
-    let bulk = clients.clone().map(start).collect::<Result<Vec<_>>>()?;
     bench.timers.sleep(SETTLE)?;
-    let load = bench.observe(guard, clients, TIME)?;
+    let look = |&(guard, client): &((Tor, usize), usize)| -> Result<(Duration, u64)> {
+        let cpu = bench.guard(guard.0, guard.1).cpu_time()?;
+        Ok((cpu, bench.link_bytes(guard, client..client + 1)?.all()))
+    };
+    let looks = || places.iter().map(look).collect::<Result<Vec<_>>>();
+    let before = looks()?;
+    bench.timers.sleep(TIME)?;
+    let after = looks()?;
     if let Some(error) = bulk.iter().flat_map(|one| one.errors()).next() {
-        bail!("{}: a stream of bulk ended: {error}", setting.name);
+        bail!("a stream of bulk ended: {error}");
     }
-    Ok(load.cpu_secs / (load.bytes / 1e9))
+    let per_gb = before.into_iter().zip(after).map(|((cpu_before, first), (cpu_after, last))| {
+        let bytes = last.saturating_sub(first) as f64;
+        (cpu_after - cpu_before).as_secs_f64() / (bytes / 1e9)
+    });
+    Ok(per_gb.collect())
 }
