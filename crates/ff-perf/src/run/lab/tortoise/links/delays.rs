@@ -22,7 +22,7 @@ const LOADS: [(usize, usize); 4] = [(1, 1), (5, 5), (20, 20), (50, 20)];
 /// twice what it sends, and KIST fills the kernel with two of those. A bucket is refilled each 0.1
 /// s.
 const MORE_MS: [f64; 2] = [50.0, 1500.0];
-/// The same in a short run, which may be beside other programs.
+/// The same in a short run, during which other programs may run.
 const SHORT_MORE_MS: [f64; 2] = [500.0, 5000.0];
 /// Bytes sent for each figure, and the time after which no more are sent.
 const PROBES: (usize, Duration) = (20, Duration::from_secs(20));

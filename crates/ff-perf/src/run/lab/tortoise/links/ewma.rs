@@ -1,5 +1,5 @@
-//! The limit beside EWMA, tor's own order of circuits (the paper's §7): how long a byte on one
-//! client's idle circuit takes while other clients fill their guard.
+//! The limit together with EWMA, tor's own order of circuits (the paper's §7): how long a byte on
+//! one client's idle circuit takes while other clients fill their guard.
 
 use std::time::Duration;
 
