@@ -110,6 +110,23 @@ pub enum TortoisePart {
     All,
 }
 
+/// The groups of `--part links`, in the order in which they are measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum TortoiseGroup {
+    /// What links carry of their limit
+    Rates,
+    /// A byte on an idle circuit beside the same client's bulk
+    Delays,
+    /// CPU time per gigabyte
+    Cpu,
+    /// A byte beside other clients' bulk, with EWMA and without
+    Ewma,
+    /// CPU time of a relay with 1,000 links
+    Crowd,
+    /// All of them
+    All,
+}
+
 /// `ff-perf lab tortoise`.
 #[derive(Debug, Args)]
 pub struct LabTortoiseArgs {
@@ -130,6 +147,15 @@ pub struct LabTortoiseArgs {
         default_value = "all"
     )]
     pub figures: Vec<TortoiseFigure>,
+    /// Groups of --part links to measure.
+    #[arg(
+        long = "group",
+        value_name = "GROUP,...",
+        value_delimiter = ',',
+        default_value = "all",
+        conflicts_with = "short"
+    )]
+    pub groups: Vec<TortoiseGroup>,
     /// Size of the network, as a fraction of the paper's 900 clients, and of the 1,000 links of
     /// --part links (0.01 to 2); hardly changes the duration of a run.
     #[arg(long, value_name = "PART", default_value_t = 1.0, value_parser = scale)]
@@ -175,6 +201,12 @@ impl LabTortoiseArgs {
             (self.scale, self.warm_up, self.secs)
         };
         TortoiseSetting { scale, burst_secs: 1.0, warm_up_secs, secs }
+    }
+
+    /// Whether to measure a group of `--part links`.
+    #[must_use]
+    pub fn has_group(&self, group: TortoiseGroup) -> bool {
+        self.groups.contains(&group) || self.groups.contains(&TortoiseGroup::All)
     }
 
     /// Whether to run a part.

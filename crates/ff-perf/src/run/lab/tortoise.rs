@@ -99,8 +99,7 @@ fn run_figures(figures: &Figures<'_>, report: &mut Report) -> Result<Vec<TorResu
 
 /// Measures limited links.
 fn run_links(args: &LabTortoiseArgs, ending: &Ending, report: &mut Report) {
-    let (tor, stock) = (args.tor.as_path(), args.stock.as_deref());
-    let links = Links { tor, stock, is_short: args.short, scale: args.scale, ending };
+    let links = Links { args, ending };
     let Measured { figures, errors, late } = links.run();
     report.links = figures;
     report.errors.extend(errors);

@@ -13,7 +13,6 @@ mod rates;
 mod socket;
 mod tors;
 
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
@@ -25,6 +24,7 @@ use self::socket::LinkBytes;
 use self::tors::{MOST_RATE, Size, client_name, guard_name, start};
 use super::lab::Tor;
 use super::timers::Timers;
+use crate::cli::lab::{LabTortoiseArgs, TortoiseGroup};
 
 /// Time for downloads to reach their rate and use up their links' bursts of a second.
 const SETTLE: Duration = Duration::from_secs(5);
@@ -41,14 +41,7 @@ pub(super) struct Measured {
 /// Settings of the part.
 #[derive(Clone, Copy)]
 pub(super) struct Links<'a> {
-    /// The tor with the limit.
-    pub(super) tor: &'a Path,
-    /// The tor without it; `None` for the system's.
-    pub(super) stock: Option<&'a Path>,
-    /// Whether to measure rates and delays only, for a short time.
-    pub(super) is_short: bool,
-    /// Size of the crowd, as a fraction of 1,000 links.
-    pub(super) scale: f64,
+    pub(super) args: &'a LabTortoiseArgs,
     /// Interrupts the run.
     pub(super) ending: &'a Ending,
 }
@@ -56,39 +49,62 @@ pub(super) struct Links<'a> {
 /// A function that measures a group of figures.
 type Group = fn(&mut Bench<'_>, is_short: bool) -> Result<()>;
 
+/// Groups of figures that need a guard for each client, and those that are measured in a crowd.
+const OF_FEW: [(TortoiseGroup, Group); 4] = [
+    (TortoiseGroup::Rates, rates::run),
+    (TortoiseGroup::Delays, delays::run),
+    (TortoiseGroup::Cpu, cost::run),
+    (TortoiseGroup::Ewma, ewma::run),
+];
+const OF_CROWDS: [(TortoiseGroup, Group); 1] = [(TortoiseGroup::Crowd, crowd::run)];
+/// Groups of a short run.
+const SHORT: [TortoiseGroup; 2] = [TortoiseGroup::Rates, TortoiseGroup::Delays];
+
 impl Links<'_> {
     /// Measures all figures. A group that fails costs its own figures only.
     pub(super) fn run(&self) -> Measured {
         let timers = Timers::new(self.ending);
         let mut measured =
             Measured { figures: Vec::new(), errors: Vec::new(), late: Duration::ZERO };
-        let groups: [(&str, Group); 2] = [("rates", rates::run), ("delays", delays::run)];
-        self.in_a_network(&Size::FEW, &groups, &timers, &mut measured);
-        if !self.is_short && !self.ending.is_asked() {
-            let groups: [(&str, Group); 2] = [("CPU time", cost::run), ("EWMA", ewma::run)];
-            self.in_a_network(&Size::FEW, &groups, &timers, &mut measured);
-        }
-        if !self.is_short && !self.ending.is_asked() {
-            let crowd = Size::crowd(self.scale);
-            self.in_a_network(&crowd, &[("a crowd", crowd::run)], &timers, &mut measured);
-        }
+        self.in_networks(&Size::FEW, &OF_FEW, &timers, &mut measured);
+        self.in_networks(&Size::crowd(self.args.scale), &OF_CROWDS, &timers, &mut measured);
         measured.late = timers.late();
         measured
+    }
+
+    /// Measures those of the groups that are asked for, two in each network: circuits of earlier
+    /// groups must not weigh on later ones.
+    fn in_networks(
+        &self,
+        size: &Size,
+        groups: &[(TortoiseGroup, Group)],
+        timers: &Timers<'_>,
+        measured: &mut Measured,
+    ) {
+        let args = self.args;
+        let is_asked = |group| args.has_group(group) && (!args.short || SHORT.contains(&group));
+        let groups: Vec<_> = groups.iter().copied().filter(|(group, _)| is_asked(*group)).collect();
+        for two in groups.chunks(2) {
+            if !self.ending.is_asked() {
+                self.in_a_network(size, two, timers, measured);
+            }
+        }
     }
 
     /// Starts a network and measures these groups of figures in it.
     fn in_a_network(
         &self,
         size: &Size,
-        groups: &[(&str, Group)],
+        groups: &[(TortoiseGroup, Group)],
         timers: &Timers<'_>,
         measured: &mut Measured,
     ) {
         note(&format!("ff-perf: starting a network with {} clients", size.clients));
+        let name = |group: TortoiseGroup| format!("{group:?}").to_lowercase();
         let network = match start(self, size) {
             Ok(network) => network,
             Err(error) => {
-                let names: Vec<_> = groups.iter().map(|(name, _)| *name).collect();
+                let names: Vec<_> = groups.iter().map(|(group, _)| name(*group)).collect();
                 let error = anyhow::Error::from(error).context("Failed to start the network");
                 let error = format!("{}: {error:#}", names.join(", "));
                 note(&format!("ff-perf: {error}"));
@@ -96,13 +112,13 @@ impl Links<'_> {
             }
         };
         let mut bench = Bench { network: &network, size, timers, figures: Vec::new() };
-        for (name, group) in groups {
-            let ended = group(&mut bench, self.is_short);
+        for (group, measure) in groups {
+            let ended = measure(&mut bench, self.args.short);
             if self.ending.is_asked() {
                 break;
             }
             if let Err(error) = ended {
-                let error = format!("{name}: {error:#}");
+                let error = format!("{}: {error:#}", name(*group));
                 note(&format!("ff-perf: {error}"));
                 measured.errors.push(error);
             }

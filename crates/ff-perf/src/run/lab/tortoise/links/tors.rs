@@ -48,9 +48,10 @@ pub(super) fn client_name(number: usize) -> String {
 
 /// Starts a network of this size.
 pub(super) fn start(links: &Links<'_>, size: &Size) -> ff_lab::Result<Network> {
-    let stock = links.stock.unwrap_or_else(|| "tor".as_ref());
-    let mut builder = builder(Some(links.tor), links.ending).clients(size.clients);
-    for (tor, program) in [(Tor::Ours, links.tor), (Tor::Stock, stock)] {
+    let ours = links.args.tor.as_path();
+    let stock = links.args.stock.as_deref().unwrap_or_else(|| "tor".as_ref());
+    let mut builder = builder(Some(ours), links.ending).clients(size.clients);
+    for (tor, program) in [(Tor::Ours, ours), (Tor::Stock, stock)] {
         for number in 0..size.guards {
             let guard = RelayConfig::middle(guard_name(tor, number)).tor(program);
             builder = builder.relay(guard.measured(2000));
