@@ -353,6 +353,7 @@ flashflow_handle_cell(cell_t *cell, or_connection_t *conn)
 void
 flashflow_about_to_close(or_connection_t *conn)
 {
+  flashflow_ingress_about_to_close(conn);
   flashflow_link_t *link = conn->flashflow_link;
   if (!link || !flashflow_target)
     return;

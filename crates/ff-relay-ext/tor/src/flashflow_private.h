@@ -81,6 +81,7 @@ size_t flashflow_echo_room(const flashflow_link_t *link);
 /* flashflow_ingress.c */
 struct metrics_store_t;
 void flashflow_ingress_forget(or_connection_t *conn);
+void flashflow_ingress_about_to_close(or_connection_t *conn);
 void flashflow_ingress_note_bytes(const connection_t *conn, size_t read, size_t written);
 void flashflow_ingress_add_metrics(struct metrics_store_t *store);
 void flashflow_ingress_options_changed(void);
