@@ -63,9 +63,11 @@
 #define LOOK_MILLISECONDS 10
 /** Room with which a link stops waiting: as many bytes as it gets in so many milliseconds, and no more than
  * so many cells. Each time costs two questions to the kernel, a TLS record and a write; cells of other
- * circuits are delayed by this time at most. */
-#define WAKE_MILLISECONDS 60
-#define WAKE_CELLS 12
+ * circuits are delayed by this time, and by up to 30 ms more for steps of buckets and clocks. */
+#define WAKE_MILLISECONDS 50
+#define WAKE_CELLS 10
+/** Bytes that KIST counts for a cell. */
+#define CELL_COST (CELL_MAX_NETWORK_SIZE + TLS_PER_CELL_OVERHEAD)
 
 /** The rules; NULL before there are options. */
 static ff_ingress *rules;
@@ -353,8 +355,9 @@ flashflow_ingress_kist_room(const channel_t *chan)
 static uint64_t
 wake_room(const or_connection_t *conn)
 {
-  const uint64_t room = (uint64_t) conn->flashflow_rate * WAKE_MILLISECONDS / 1000;
-  return CLAMP(CELL_MAX_NETWORK_SIZE, room, WAKE_CELLS * CELL_MAX_NETWORK_SIZE);
+  const uint64_t gathered = (uint64_t) conn->flashflow_rate * WAKE_MILLISECONDS / 1000;
+  const uint64_t room = CLAMP(CELL_COST, gathered, WAKE_CELLS * CELL_COST);
+  return MIN(room, (uint64_t) conn->flashflow_burst);
 }
 
 /** Lets the channels whose buckets have room again write. */
@@ -367,21 +370,21 @@ wake_links(periodic_timer_t *timer, void *unused)
       continue;
     conn->flashflow_waits = 0;
     SMARTLIST_DEL_CURRENT(waiting_links, conn);
-    if (conn->chan)
+    if (conn->chan && !TO_CONN(conn)->marked_for_close)
       scheduler_channel_wants_writes(TLS_CHAN_TO_BASE(conn->chan));
   } SMARTLIST_FOREACH_END(conn);
   if (smartlist_len(waiting_links) == 0)
     periodic_timer_disable(timer);
 }
 
-/** Whether <b>chan</b>, which has cells, has no room for one. It becomes ours to wake: KIST would look at it
- * at each of its runs, several hundred times a second. */
+/** Whether <b>chan</b>, which has cells, waits for room, because KIST has used what it had. It becomes ours to
+ * wake: KIST would look at it at each of its runs, several hundred times a second. */
 bool
 flashflow_ingress_waits(const channel_t *chan)
 {
   static const struct timeval interval = { 0, LOOK_MILLISECONDS * 1000 };
   or_connection_t *conn = is_on ? CONST_BASE_CHAN_TO_TLS(chan)->conn : NULL;
-  if (!conn || room_of(conn) >= CELL_MAX_NETWORK_SIZE)
+  if (!conn || room_of(conn) >= wake_room(conn))
     return false;
   if (conn->flashflow_waits)
     return true;
