@@ -168,6 +168,7 @@ void
 flashflow_stop(void)
 {
   flashflow_ingress_stop();
+  flashflow_kist_stop();
   ff_target_free(flashflow_target);
   flashflow_target = NULL;
   flashflow_is_measuring = false;
@@ -353,7 +354,7 @@ flashflow_handle_cell(cell_t *cell, or_connection_t *conn)
 void
 flashflow_about_to_close(or_connection_t *conn)
 {
-  flashflow_ingress_about_to_close(conn);
+  flashflow_kist_about_to_close(conn);
   flashflow_link_t *link = conn->flashflow_link;
   if (!link || !flashflow_target)
     return;

@@ -44,10 +44,11 @@ bool flashflow_use_exemption(struct or_connection_t *conn);
 
 bool flashflow_ingress_is_on(void);
 void flashflow_ingress_limit(struct or_connection_t *conn, int is_new, int *rate, int *burst);
-uint64_t flashflow_ingress_kist_room(const struct channel_t *chan);
-bool flashflow_ingress_waits(const struct channel_t *chan);
-bool flashflow_ingress_still_waits(const struct channel_t *chan);
 int flashflow_check_relay(const struct or_options_t *options, char **msg);
+
+uint64_t flashflow_kist_room(const struct channel_t *chan);
+bool flashflow_kist_waits(const struct channel_t *chan);
+bool flashflow_kist_still_waits(const struct channel_t *chan);
 
 /* For flashflow_config.c. */
 void flashflow_options_changed(void);

@@ -3,23 +3,18 @@
  * @brief The limit where clients enter: which links get how many bytes per second.
  *
  * The library has the rules. Here is what only tor knows of a link, and what only tor can do with the
- * answer: give it a token bucket, put no more into its output buffer than that holds, and have the peer
- * send no more ahead than it lets in.
+ * answer: give it a token bucket, and have the peer send no more ahead than it lets in.
  *
  * It fails open. Whatever goes wrong, tor's own rule holds. Late documents limit nobody: without a
  * consensus of the last day links keep what they had, and new ones go by tor's rule.
  **/
 
-#define CHANNEL_OBJECT_PRIVATE
 #include "core/or/or.h"
 
 #include "app/config/config.h"
 #include "core/mainloop/connection.h"
 #include "core/mainloop/mainloop.h"
-#include "core/or/channel.h"
-#include "core/or/channeltls.h"
 #include "core/or/connection_or.h"
-#include "core/or/scheduler.h"
 #include "feature/flashflow/flashflow.h"
 #include "feature/flashflow/flashflow_config.h"
 #include "feature/flashflow/flashflow_private.h"
@@ -28,10 +23,8 @@
 #include "feature/relay/routermode.h"
 #include "lib/container/map.h"
 #include "lib/evloop/compat_libevent.h"
-#include "lib/evloop/token_bucket.h"
 #include "lib/metrics/metrics_store.h"
 #include "lib/sandbox/sandbox.h"
-#include "lib/time/compat_time.h"
 
 #include "app/config/or_options_st.h"
 #include "core/or/or_connection_st.h"
@@ -59,16 +52,6 @@
  * to be asked for, and a smaller one would be the limit. */
 #define AHEAD_BYTES_MAX (208 << 10)
 
-/** How often waiting links are looked at, in milliseconds. */
-#define LOOK_MILLISECONDS 10
-/** Room with which a link stops waiting: as many bytes as it gets in so many milliseconds, and no more than
- * so many cells. Each time costs two questions to the kernel, a TLS record and a write; cells of other
- * circuits are delayed by this time, and by up to 30 ms more for steps of buckets and clocks. */
-#define WAKE_MILLISECONDS 50
-#define WAKE_CELLS 10
-/** Bytes that KIST counts for a cell. */
-#define CELL_COST (CELL_MAX_NETWORK_SIZE + TLS_PER_CELL_OVERHEAD)
-
 /** The rules; NULL before there are options. */
 static ff_ingress *rules;
 /** Whether they hold. */
@@ -90,10 +73,6 @@ static time_t stale_since;
 static bool stale_is_told;
 /** Runs when it is time to look at options, consensus and links. */
 static mainloop_event_t *look_event;
-/** The links that have cells and had no room for one; NULL before the first. */
-static smartlist_t *waiting_links;
-/** Looks at them. */
-static periodic_timer_t *wake_timer;
 /** What limited links have moved, in bytes. */
 static uint64_t limited_read, limited_written;
 
@@ -327,98 +306,6 @@ flashflow_ingress_limit(or_connection_t *conn, int is_new, int *rate, int *burst
     fail(status);
 }
 
-/* ---- What KIST may write ---------------------------------------------------------------------- */
-
-/** How many bytes may go into the output buffer of <b>conn</b> now: no more than its bucket lets out. What
- * waits in circuits' queues can be overtaken by another circuit, and what waits in the buffer cannot. */
-static uint64_t
-room_of(or_connection_t *conn)
-{
-  if (!is_on || !conn->flashflow_has_bucket || flashflow_lifts_conn_limit(conn))
-    return UINT64_MAX;
-  (void) token_bucket_rw_refill(&conn->bucket, monotime_coarse_get_stamp());
-  const size_t room = token_bucket_rw_get_write(&conn->bucket);
-  const size_t waiting = connection_get_outbuf_len(TO_CONN(conn));
-  return room > waiting ? room - waiting : 0;
-}
-
-/** How many bytes KIST may put into the output buffer of <b>chan</b> now. Without room for a cell, tor need
- * not ask the kernel what its socket would take. */
-uint64_t
-flashflow_ingress_kist_room(const channel_t *chan)
-{
-  or_connection_t *conn = is_on ? CONST_BASE_CHAN_TO_TLS(chan)->conn : NULL;
-  return conn ? room_of(conn) : UINT64_MAX;
-}
-
-/** Room with which <b>conn</b>, which has a bucket, stops waiting, in bytes. */
-static uint64_t
-wake_room(const or_connection_t *conn)
-{
-  const uint64_t gathered = (uint64_t) conn->flashflow_rate * WAKE_MILLISECONDS / 1000;
-  const uint64_t room = CLAMP(CELL_COST, gathered, WAKE_CELLS * CELL_COST);
-  return MIN(room, (uint64_t) conn->flashflow_burst);
-}
-
-/** Lets the channels whose buckets have room again write. */
-static void
-wake_links(periodic_timer_t *timer, void *unused)
-{
-  (void) unused;
-  SMARTLIST_FOREACH_BEGIN(waiting_links, or_connection_t *, conn) {
-    if (room_of(conn) < wake_room(conn))
-      continue;
-    conn->flashflow_waits = 0;
-    SMARTLIST_DEL_CURRENT(waiting_links, conn);
-    if (conn->chan && !TO_CONN(conn)->marked_for_close)
-      scheduler_channel_wants_writes(TLS_CHAN_TO_BASE(conn->chan));
-  } SMARTLIST_FOREACH_END(conn);
-  if (smartlist_len(waiting_links) == 0)
-    periodic_timer_disable(timer);
-}
-
-/** Whether <b>chan</b>, which has cells, waits for room, because KIST has used what it had. It becomes ours to
- * wake: KIST would look at it at each of its runs, several hundred times a second. */
-bool
-flashflow_ingress_waits(const channel_t *chan)
-{
-  static const struct timeval interval = { 0, LOOK_MILLISECONDS * 1000 };
-  or_connection_t *conn = is_on ? CONST_BASE_CHAN_TO_TLS(chan)->conn : NULL;
-  if (!conn || room_of(conn) >= wake_room(conn))
-    return false;
-  if (conn->flashflow_waits)
-    return true;
-  if (!waiting_links) {
-    waiting_links = smartlist_new();
-    wake_timer = periodic_timer_new(tor_libevent_get_base(), &interval, wake_links, NULL);
-  } else if (smartlist_len(waiting_links) == 0) {
-    periodic_timer_launch(wake_timer, &interval);
-  }
-  conn->flashflow_waits = 1;
-  smartlist_add(waiting_links, conn);
-  return true;
-}
-
-/** Whether <b>chan</b> is ours to wake. */
-bool
-flashflow_ingress_still_waits(const channel_t *chan)
-{
-  if (!waiting_links || smartlist_len(waiting_links) == 0)
-    return false;
-  const or_connection_t *conn = CONST_BASE_CHAN_TO_TLS(chan)->conn;
-  return conn && conn->flashflow_waits;
-}
-
-/** Notes that <b>conn</b> is about to be freed. */
-void
-flashflow_ingress_about_to_close(or_connection_t *conn)
-{
-  if (!conn->flashflow_waits || !waiting_links)
-    return;
-  conn->flashflow_waits = 0;
-  smartlist_remove(waiting_links, conn);
-}
-
 /** Notes bytes that <b>conn</b> has moved. */
 void
 flashflow_ingress_note_bytes(const connection_t *conn, size_t read, size_t written)
@@ -617,7 +504,4 @@ flashflow_ingress_stop(void)
   params.count = 0;
   params_valid_after = 0;
   mainloop_event_free(look_event);
-  periodic_timer_free(wake_timer);
-  /* The links themselves may be gone. */
-  smartlist_free(waiting_links);
 }

@@ -81,12 +81,15 @@ size_t flashflow_echo_room(const flashflow_link_t *link);
 /* flashflow_ingress.c */
 struct metrics_store_t;
 void flashflow_ingress_forget(or_connection_t *conn);
-void flashflow_ingress_about_to_close(or_connection_t *conn);
 void flashflow_ingress_note_bytes(const connection_t *conn, size_t read, size_t written);
 void flashflow_ingress_add_metrics(struct metrics_store_t *store);
 void flashflow_ingress_options_changed(void);
 void flashflow_ingress_start(void);
 void flashflow_ingress_stop(void);
+
+/* flashflow_kist.c */
+void flashflow_kist_about_to_close(or_connection_t *conn);
+void flashflow_kist_stop(void);
 
 /* flashflow_share.c */
 const uint8_t *flashflow_address_bytes(const tor_addr_t *addr, uint32_t *ipv4, size_t *len);
