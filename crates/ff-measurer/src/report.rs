@@ -142,7 +142,7 @@ mod tests {
     fn a_silence_lasts_from_the_first_turn_without_echoes_to_the_next_with_some() {
         let mut counters = Counters::new();
         assert_eq!([turn(&mut counters, 100, 0), turn(&mut counters, 300, 0)], [0, 0]);
-        // A time without turns is no silence.
+        // A gap between turns is not a silence.
         assert_eq!([turn(&mut counters, 400, 5), turn(&mut counters, 500, 5)], [0, 0]);
         assert_eq!([turn(&mut counters, 510, 0), turn(&mut counters, 700, 0)], [0, 190_000]);
         assert_eq!(counters.end_second(1).tcp.silence_micros, 190_000);

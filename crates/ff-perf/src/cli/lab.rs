@@ -115,11 +115,11 @@ pub enum TortoisePart {
 pub enum TortoiseGroup {
     /// What links carry of their limit
     Rates,
-    /// A byte on an idle circuit beside the same client's bulk
+    /// A byte on an idle circuit while the same client transfers data on others
     Delays,
     /// CPU time per gigabyte
     Cpu,
-    /// A byte beside other clients' bulk, with EWMA and without
+    /// A byte while other clients transfer data, with EWMA and without
     Ewma,
     /// CPU time of a relay with 1,000 links
     Crowd,
