@@ -21,9 +21,14 @@ use crate::socket::EchoSocket;
 use crate::tcp::{TcpSecond, TcpWatch};
 use crate::worker::{Command, Setup, Worker, WorkerEvent, poll_with_waker};
 
-/// The largest number of concurrent handshakes. More would only make each slower, and look like an
-/// attack.
+/// The largest number of concurrent handshakes over a round trip of [`NEAR`] or less. More would
+/// only make each slower, and look like an attack.
 pub(crate) const CONCURRENT_HANDSHAKES: usize = 32;
+/// The round trip above which more handshakes are concurrent, in proportion to it: then as many
+/// links open in a second as over this one.
+const NEAR: Duration = Duration::from_millis(100);
+/// The largest round trip for this, because a target may delay its packets.
+const FAR: Duration = Duration::from_secs(2);
 
 /// The events of a measurer.
 #[derive(Debug)]
@@ -378,7 +383,12 @@ async fn open_links(order: &Order) -> (Vec<Link>, Option<LinkFailure>) {
     let (mut links, mut failed, mut failure) = (Vec::new(), 0_u16, None);
     while let Some(result) = tasks.join_next().await {
         match result {
-            Ok(Ok(link)) => links.push(link),
+            Ok(Ok(link)) => {
+                if links.is_empty() {
+                    places.add_permits(more_handshakes(link.round_trip()));
+                }
+                links.push(link);
+            }
             Ok(Err(error)) => {
                 failed += 1;
                 if is_permanent(&error) || u32::from(failed) * 2 > u32::from(order.sockets) {
@@ -390,6 +400,18 @@ async fn open_links(order: &Order) -> (Vec<Link>, Option<LinkFailure>) {
         }
     }
     (links, failure)
+}
+
+/// The number of concurrent handshakes over this round trip beyond [`CONCURRENT_HANDSHAKES`].
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_precision_loss,
+    clippy::cast_sign_loss,
+    reason = "it is from 0 to 608"
+)]
+fn more_handshakes(round_trip: Option<Duration>) -> usize {
+    let times = round_trip.unwrap_or(NEAR).clamp(NEAR, FAR).div_duration_f64(NEAR);
+    (CONCURRENT_HANDSHAKES as f64 * (times - 1.0)) as usize
 }
 
 /// Whether another attempt would fail in the same way.
@@ -485,6 +507,13 @@ mod tests {
             tcp,
         };
         (measurer, sender)
+    }
+
+    #[test]
+    fn over_long_paths_more_links_open_at_once() {
+        let more = |millis| more_handshakes(Some(Duration::from_millis(millis)));
+        assert_eq!([0, 100, 210, 300, 2000, 9000].map(more), [0, 0, 35, 64, 608, 608]);
+        assert_eq!(more_handshakes(None), 0);
     }
 
     #[tokio::test]

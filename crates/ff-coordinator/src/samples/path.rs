@@ -35,9 +35,11 @@ impl Echoed {
     /// Bytes of the queue that the measurer keeps in front of a relay that were there at the end of
     /// a second, and the size of that queue. By Little's law, what is on the network is the rate
     /// times TCP's round trip; of the other cells in flight, those that are not in the measurer's
-    /// own host are in the relay; more than the queue does not count. The delay that an
-    /// acknowledgement may have is not part of the queue's size. Both are 0 if the kernel gives no
-    /// data, if nothing came back, or if the queue is shorter than that delay.
+    /// own host are in the relay. More does not count than a window leaves for the queue while the
+    /// round trip is longer than the shortest: cells behind a lost segment are neither on the
+    /// network nor in the relay. The delay that an acknowledgement may have is not part of the
+    /// queue's size. Both are 0 if the kernel gives no data, if nothing came back, or if the queue
+    /// is shorter than that delay.
     fn queue(&self, second: usize) -> (f64, f64) {
         let tcp = &self.tcp[second];
         let bytes = |cells| as_float(Cells(cells).bytes());
@@ -49,7 +51,9 @@ impl Echoed {
         if tcp.links == 0 || sure <= 0.0 {
             return (0.0, 0.0);
         }
-        ((in_flight - on_network).min(queue) - as_float(tcp.unsent_bytes), sure)
+        let longer = tcp.round_trip_now_micros.saturating_sub(tcp.round_trip_micros);
+        let left = queue - rate * as_float(longer) / 1e6;
+        ((in_flight - on_network).min(left) - as_float(tcp.unsent_bytes), sure)
     }
 }
 

@@ -286,6 +286,14 @@ fn a_queue_that_is_not_in_the_relay_is_on_the_way() {
     for (micros, limits) in [(169_000, false), (171_000, true), (380_000, true)] {
         assert_eq!(is_limited(longer(micros), longer(micros), Some(3)), limits, "{micros}");
     }
+    // Cells behind lost segments are not in the relay, however many are in flight.
+    let mut losing = samples(3, 0);
+    for (second, sent_cells) in [(0, 500), (1, 100), (2, 100)] {
+        let report = SecondReport { sent_cells, tcp: longer(171_000), ..report(second, 100) };
+        losing.add_measurement(0, &report);
+        losing.add_measurement(1, &report);
+    }
+    assert!(losing.is_path_limited(&[None; 2], 2.25 / 0.8));
     // Part of it here and part of it there.
     let both = TcpSecond { unsent_bytes: 9 * 514, ..longer(90_000) };
     assert!(is_limited(both, both, Some(3)));
