@@ -190,6 +190,14 @@ fn rules_in_log(node: &Node, limit: &str) -> String {
     node.wait_for_log(&text, PATIENCE).expect("a notice")
 }
 
+/// tor has found no error of its own.
+fn no_complaint(node: &Node) {
+    let log = node.log();
+    for complaint in ["Bug: ", "ssertion ", "nternal error"] {
+        assert!(!log.contains(complaint), "{complaint} in:\n{log}");
+    }
+}
+
 #[test]
 #[ignore = "needs FF_TEST_TOR: a tor that build-tor has built"]
 fn a_client_gets_its_limit_however_many_circuits_it_has() {
@@ -212,10 +220,7 @@ fn a_client_gets_its_limit_however_many_circuits_it_has() {
         }
         assert!(moved(metrics, "read") > 0);
         assert_eq!(downloads.errors(), [""; 0]);
-        let log = relay.node.log();
-        for complaint in ["Bug: ", "ssertion ", "nternal error"] {
-            assert!(!log.contains(complaint), "{complaint} in:\n{log}");
-        }
+        no_complaint(relay.node);
     });
 }
 
@@ -288,9 +293,37 @@ fn exemptions_and_the_limit_change_at_runtime() {
         set(&mut tor, "FFIngressLimit", "0");
         wait_until("no links in the metrics", || links(metrics, "limited").is_none());
         relay.node.wait_for_log("limit for links of clients is off", PATIENCE).expect("a notice");
+        // What waited for room goes on.
+        let before = downloads.bytes();
+        wait_until("bytes without the limit", || downloads.bytes() > before + 2 * LIMIT);
+        assert_eq!((downloads.alive(), downloads.errors()), (5, Vec::new()));
         // tor's own rule holds, which is that of PerConnBWRate.
         set(&mut tor, "PerConnBWRate", "0");
         assert!(tor.setconf("FFIngressLimit", "1").is_err(), "torrc has none");
+    });
+}
+
+#[test]
+#[ignore = "needs FF_TEST_TOR: a tor that build-tor has built"]
+fn links_close_while_they_wait_for_room() {
+    LAB.run(async |lab| {
+        let relay = lab.relay("changing");
+        let client = lab.network().node("client1");
+        let mut tor = client.control().expect("a control connection");
+        for _ in 0..3 {
+            // With five streams, its link waits nearly always.
+            let bulk = download(lab, "client1", "changing");
+            wait_until("bytes", || bulk.bytes() > BURST + LIMIT);
+            tor.setconf("DisableNetwork", "1").expect("a good value");
+            wait_until("closed streams", || bulk.alive() == 0);
+            tor.setconf("DisableNetwork", "0").expect("a good value");
+            let one = plan(lab, "changing").bytes_each(1);
+            wait_until("a byte over a new link", || {
+                let small = lab.network().download(client, &one);
+                small.is_ok_and(|small| small.wait(DURING_BULK).is_ok())
+            });
+        }
+        no_complaint(relay.node);
     });
 }
 
