@@ -123,8 +123,6 @@ pub enum TortoiseGroup {
     Ewma,
     /// CPU time of a relay with 1,000 links
     Crowd,
-    /// All of them
-    All,
 }
 
 /// `ff-perf lab tortoise`.
@@ -136,9 +134,9 @@ pub struct LabTortoiseArgs {
     /// The tor program without the limit; default: the system's.
     #[arg(long, value_name = "PROGRAM")]
     pub stock: Option<PathBuf>,
-    /// Part to run.
-    #[arg(long, value_enum, default_value_t = TortoisePart::Figures)]
-    pub part: TortoisePart,
+    /// Part to run; default: figures.
+    #[arg(long, value_enum)]
+    pub part: Option<TortoisePart>,
     /// Figures of the paper to reproduce.
     #[arg(
         long = "figure",
@@ -147,13 +145,12 @@ pub struct LabTortoiseArgs {
         default_value = "all"
     )]
     pub figures: Vec<TortoiseFigure>,
-    /// Groups of --part links to measure.
+    /// Measure only these groups of --part links.
     #[arg(
         long = "group",
         value_name = "GROUP,...",
         value_delimiter = ',',
-        default_value = "all",
-        conflicts_with = "short"
+        conflicts_with_all = ["part", "short"]
     )]
     pub groups: Vec<TortoiseGroup>,
     /// Size of the network, as a fraction of the paper's 900 clients, and of the 1,000 links of
@@ -206,13 +203,16 @@ impl LabTortoiseArgs {
     /// Whether to measure a group of `--part links`.
     #[must_use]
     pub fn has_group(&self, group: TortoiseGroup) -> bool {
-        self.groups.contains(&group) || self.groups.contains(&TortoiseGroup::All)
+        self.groups.is_empty() || self.groups.contains(&group)
     }
 
     /// Whether to run a part.
     #[must_use]
     pub fn has(&self, part: TortoisePart) -> bool {
-        self.part == part || self.part == TortoisePart::All
+        let default =
+            if self.groups.is_empty() { TortoisePart::Figures } else { TortoisePart::Links };
+        let asked = self.part.unwrap_or(default);
+        asked == part || asked == TortoisePart::All
     }
 }
 
@@ -352,5 +352,37 @@ impl LabNavigatorArgs {
     /// Number of circuits.
     pub fn circuits(&self) -> u64 {
         if self.short { 1000 } else { self.circuits }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::*;
+    use crate::cli::{Cli, Command};
+
+    /// Which parts these options ask for, and whether for the group of CPU times.
+    fn asked(options: &str) -> Option<([bool; 3], bool)> {
+        let words = ["ff-perf", "lab", "tortoise", "--tor", "tor"].into_iter();
+        match Cli::try_parse_from(words.chain(options.split_whitespace())).ok()?.command {
+            Command::Lab(LabCommand::Tortoise(args)) => {
+                let parts = [TortoisePart::Figures, TortoisePart::Links, TortoisePart::Cheats];
+                Some((parts.map(|part| args.has(part)), args.has_group(TortoiseGroup::Cpu)))
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_group_is_measured_alone() {
+        assert_eq!(asked(""), Some(([true, false, false], true)));
+        assert_eq!(asked("--part all"), Some(([true; 3], true)));
+        assert_eq!(asked("--part links"), Some(([false, true, false], true)));
+        assert_eq!(asked("--group cpu,crowd"), Some(([false, true, false], true)));
+        assert_eq!(asked("--group rates"), Some(([false, true, false], false)));
+        for wrong in ["--group cpu --part links", "--group cpu --short", "--group all"] {
+            assert_eq!(asked(wrong), None, "{wrong}");
+        }
     }
 }
