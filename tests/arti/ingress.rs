@@ -7,10 +7,7 @@ use ff_lab::{ArtiRelayConfig, Host, HostsPlan, Network, NetworkBuilder};
 use ff_measurer::transit::{Direction, TransitOrder};
 
 use crate::onion::{Client, bytes_per_sec, path};
-use crate::support::{
-    Running, as_f64, block_on, median, namespace, number, on_second_core, order, program, relay,
-    send_through,
-};
+use crate::support::{as_f64, block_on, number, order, program, send_through};
 
 /// The host of the clients and the sinks.
 const CLIENTS: &str = "clients";
@@ -152,41 +149,4 @@ fn the_link_to_a_relay_is_exempt_by_its_flags() {
 /// Runs what clients do on their host.
 fn run<T: Send>(host: &Host, work: impl AsyncFnOnce() -> T + Send) -> T {
     host.namespace().run(|| block_on(work())).expect("a thread")
-}
-
-/// CPU seconds of a relay with this section for each GB that it forwards, in each of some rounds.
-fn cpu_per_gb(section: &str) -> Vec<f64> {
-    let namespace = namespace();
-    let running = Running { threads: 1, core: Some(0) };
-    let relay = relay(&namespace, section, running);
-    let rounds = (0..4).map(|_| {
-        let before = relay.cpu_time().expect("its CPU time");
-        let seconds = send_through(&order(&relay, 20, 40, 5)).expect("it forwards");
-        let cpu = relay.cpu_time().expect("its CPU time").saturating_sub(before);
-        cpu.as_secs_f64() / as_f64(seconds.iter().map(|cells| cells.bytes()).sum()) * 1e9
-    });
-    rounds.collect()
-}
-
-#[test]
-#[ignore = "a figure: needs FF_TEST_ARTI_RELAY, root, two cores and a quiet machine"]
-fn rules_cost_links_without_a_limit_little() {
-    on_second_core();
-    // Without a consensus no link has a limit.
-    let (mut without, mut with) = (Vec::new(), Vec::new());
-    for _ in 0..2 {
-        let of = |section: String| {
-            std::thread::spawn(move || cpu_per_gb(&section)).join().expect("a relay")
-        };
-        without.extend(of("[flashflow]\n".to_owned()));
-        with.extend(of(limited("")));
-    }
-    eprintln!("CPU s/GB without rules: {without:.2?}, with rules: {with:.2?}");
-    let ratio = median(with) / median(without.clone());
-    eprintln!(
-        "figure: arti-relay, CPU time of a GB on links without a limit, with rules / without | ..1.15 | {ratio:.3} | \
-         {:.2} s without",
-        median(without)
-    );
-    assert!(ratio <= 1.15, "{ratio:.3}");
 }
