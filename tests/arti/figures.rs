@@ -105,3 +105,43 @@ fn a_part_of_a_core_echoes_what_it_forwards() {
 fn several_threads_on_a_core_echo_what_they_forward() {
     show(&[(2, 20, None), (4, 20, None)]);
 }
+
+/// The section of a relay that limits clients, once it has a consensus.
+const LIMITED: &str = "[flashflow]\ningress_limit = true\nper_conn_bw_rate = 300000\n";
+
+/// CPU seconds of a relay with this section for each GB that it forwards, in each of some rounds.
+fn cpu_per_gb(section: &str) -> Vec<f64> {
+    let namespace = namespace();
+    let running = Running { threads: 1, core: Some(0) };
+    let relay = relay(&namespace, section, running);
+    let rounds = (0..4).map(|_| {
+        let before = relay.cpu_time().expect("its CPU time");
+        let seconds = send_through(&order(&relay, 20, 40, 5)).expect("it forwards");
+        let cpu = relay.cpu_time().expect("its CPU time").saturating_sub(before);
+        cpu.as_secs_f64() / as_f64(seconds.iter().map(|cells| cells.bytes()).sum()) * 1e9
+    });
+    rounds.collect()
+}
+
+#[test]
+#[ignore = "a figure: needs FF_TEST_ARTI_RELAY, root, two cores and a quiet machine"]
+fn rules_cost_links_without_a_limit_little() {
+    on_second_core();
+    // Without a consensus no link has a limit.
+    let (mut without, mut with) = (Vec::new(), Vec::new());
+    for _ in 0..2 {
+        let of = |section: String| {
+            std::thread::spawn(move || cpu_per_gb(&section)).join().expect("a relay")
+        };
+        without.extend(of("[flashflow]\n".to_owned()));
+        with.extend(of(LIMITED.to_owned()));
+    }
+    eprintln!("CPU s/GB without rules: {without:.2?}, with rules: {with:.2?}");
+    let ratio = median(with) / median(without.clone());
+    eprintln!(
+        "figure: arti-relay, CPU time of a GB on links without a limit, with rules / without | ..1.15 | {ratio:.3} | \
+         {:.2} s without",
+        median(without)
+    );
+    assert!(ratio <= 1.15, "{ratio:.3}");
+}

@@ -10,7 +10,9 @@ mod build;
 mod clients;
 mod figures;
 mod fuzz;
+mod ingress;
 mod network;
+mod onion;
 #[path = "../c_tor/orders.rs"]
 mod orders;
 mod rules;

@@ -7,13 +7,14 @@ use std::sync::{Arc, OnceLock};
 use ff_relay_ext::arti::embedding::{Embedding, Provider};
 use ff_relay_ext::arti::section::Section;
 use futures::StreamExt as _;
+use futures::channel::oneshot;
 use tor_chanmgr::ChanMgr;
 use tor_dircommon::dir_plugin_backend::{DirBackendPlugin, http::Request};
 use tor_dirmgr::DirPlugin;
 use tor_error::warn_report;
 use tor_memquota::MemoryQuotaTracker;
 use tor_netdir::{DirEvent, NetDirProvider};
-use tor_rtcompat::{Runtime, SleepProviderExt as _, SpawnExt as _};
+use tor_rtcompat::{Runtime, SpawnExt as _};
 use tracing::warn;
 
 /// Where the mirror has the last consensus: dir-spec's name, and the only one that tor-dirmgr 0.47 answers.
@@ -47,37 +48,42 @@ pub(crate) fn provide<R: Runtime>(
     }
 }
 
-/// Passes on the parameters of each consensus until the relay ends.
+/// Passes on each consensus until the relay ends.
 pub(crate) fn follow<R: Runtime>(runtime: &R, netdir: Arc<dyn NetDirProvider>, mirror: DirPlugin) {
     let Some(embedding) = EMBEDDING.get().filter(|embedding| embedding.extension().is_some()) else {
         return;
     };
     let mut events = netdir.events();
+    let threads = runtime.clone();
     let following = async move {
         let mut event = Some(DirEvent::NewConsensus);
         while let Some(happened) = event {
             // tor-dirmgr holds the lock of its store, which the mirror waits for, until the consensus can be read.
             if happened == DirEvent::NewConsensus
-                && let Some(params) = params(&mirror)
+                && let Some(consensus) = consensus(&mirror)
             {
-                embedding.set_consensus(&params);
+                // Clients' cells do not wait for thousands of relays to be read.
+                let (done, is_done) = oneshot::channel();
+                drop(threads.spawn_blocking(move || {
+                    embedding.set_consensus(&consensus);
+                    let _ = done.send(());
+                }));
+                // An error is a panic in there, which has been printed.
+                let _ = is_done.await;
             }
             event = events.next().await;
         }
     };
     if let Err(error) = runtime.spawn(following) {
-        warn!("FlashFlow: consensus parameters are not followed: {error}");
+        warn!("FlashFlow: the consensus is not followed: {error}");
     }
 }
 
-/// The parameters of the last consensus, which may be none; `None` while there is no consensus.
-fn params(mirror: &DirPlugin) -> Option<String> {
-    let consensus = CONSENSUS.iter().find_map(|path| {
+/// The last consensus; `None` while there is none.
+fn consensus(mirror: &DirPlugin) -> Option<String> {
+    CONSENSUS.iter().find_map(|path| {
         let request = Request::get(*path).body(()).ok()?;
         let answer = mirror.get(&request).ok().filter(|answer| answer.status().is_success())?;
-        Some(answer.into_body())
-    })?;
-    let mut lines = consensus.split(|&byte| byte == b'\n').take_while(|line| !line.starts_with(b"r "));
-    let params = lines.find_map(|line| line.strip_prefix(b"params "));
-    Some(String::from_utf8_lossy(params.unwrap_or_default()).into_owned())
+        Some(String::from_utf8_lossy(&answer.into_body()).into_owned())
+    })
 }

@@ -27,7 +27,12 @@ pub mod section;
 pub mod tls;
 
 pub mod accepted;
+mod consensus;
+mod gate;
+mod greeting;
 mod handshakes;
+mod held;
+mod ingress;
 mod inner_link;
 mod limit;
 pub mod opened;

@@ -243,7 +243,7 @@ pub(super) async fn open_link(
 }
 
 /// Makes a circuit of one hop and opens a directory stream on it.
-async fn open_stream(channel: &Arc<Channel>) -> Result<DataStream, BackgroundError> {
+pub(super) async fn open_stream(channel: &Arc<Channel>) -> Result<DataStream, BackgroundError> {
     let params = client_circuits(&NetParameters::default())?;
     let (pending, reactor) = channel.new_tunnel(Arc::new(FixedTimeout)).await?;
     tokio::spawn(reactor.run());

@@ -24,7 +24,7 @@
 //!     let provider: Provider = flashflow.provide(Arc::new(channels), runtime, memory)?;
 //!     // CreateRequestHandler::new(Arc::downgrade(&provider), …)
 //!
-//!     flashflow.set_consensus("FFBackgroundTrafficPercent=10"); // and again for each new one
+//!     flashflow.set_consensus("params FFBackgroundTrafficPercent=10\n"); // and each new document
 //!     Ok(())
 //! }
 //! ```
@@ -39,11 +39,13 @@ use tor_proto::relay::channel_provider::ChannelProvider;
 use tor_rtcompat::{CompoundRuntime, Runtime, SpawnExt as _};
 use tracing::warn;
 
+use super::consensus;
 use super::extension::Extension;
 use super::keys::KeyError;
 use super::provider::MeasuringProvider;
 use super::section::Section;
 use super::tls::MeasuringTls;
+use crate::ingress::{IngressOptions, Resolved};
 use crate::memory::{self, MemoryError};
 use crate::options::TargetOptions;
 
@@ -71,11 +73,18 @@ pub enum EmbeddingError {
 /// FlashFlow in one relay; it does nothing if the configuration has no `[flashflow]`.
 #[derive(Debug)]
 pub struct Embedding {
-    /// The operator's options and the extension; `None` without the section, or if grants cannot be
-    /// stored.
-    on: Option<(TargetOptions, Arc<Extension>)>,
-    /// The last consensus's parameters.
-    consensus: Mutex<String>,
+    /// `None` without the section, or if grants cannot be stored.
+    on: Option<On>,
+    /// The last consensus's parameters; `None` before the first.
+    params: Mutex<Option<String>>,
+}
+
+/// The operator's options and the extension.
+#[derive(Debug)]
+struct On {
+    options: TargetOptions,
+    ingress: IngressOptions,
+    extension: Arc<Extension>,
 }
 
 impl Embedding {
@@ -85,19 +94,23 @@ impl Embedding {
     #[must_use]
     pub fn new(section: &Section, state: &Path) -> Self {
         let on = section.options().and_then(|options| match extension(options, state) {
-            Ok(extension) => Some((options.clone(), extension)),
+            Ok(extension) => {
+                let ingress = section.ingress().clone();
+                extension.set_ingress(ingress.resolve(&BTreeMap::new()).rules);
+                Some(On { options: options.clone(), ingress, extension })
+            }
             Err(error) => {
                 warn!("FlashFlow: {error}; this relay will not be measured until that is mended and it is started again");
                 None
             }
         });
-        Self { on, consensus: Mutex::default() }
+        Self { on, params: Mutex::default() }
     }
 
     /// The extension, if it is on.
     #[must_use]
     pub fn extension(&self) -> Option<&Arc<Extension>> {
-        self.on.as_ref().map(|(_, extension)| extension)
+        self.on.as_ref().map(|on| &on.extension)
     }
 
     /// The runtime with the extension in its TLS; the relay must make its channel manager with it.
@@ -124,19 +137,34 @@ impl Embedding {
         let weak = Arc::downgrade(&own);
         // First of all: nothing may be granted without timers, and the provider makes grants
         // possible.
-        runtime.spawn(timers)?;
+        if let Err(error) = runtime.spawn(timers) {
+            // Nothing would refill the links' buckets.
+            extension.set_ingress(None);
+            return Err(error.into());
+        }
         Ok(MeasuringProvider::new(weak, Arc::clone(extension), runtime, memory)?)
     }
 
-    /// Takes the parameters of a consensus: the text after `params`.
-    pub fn set_consensus(&self, params: &str) {
-        let Some((options, extension)) = &self.on else { return };
-        let Ok(mut last) = self.consensus.lock() else { return };
-        if *last == params {
-            return;
+    /// Takes a microdesc consensus: its parameters and, while links are limited, its relays. That
+    /// takes some 50 ms with ten thousand relays.
+    pub fn set_consensus(&self, document: &str) {
+        let Some(On { options, ingress, extension }) = &self.on else { return };
+        let params = consensus::params(document);
+        let Ok(mut last) = self.params.lock() else { return };
+        if last.as_deref() != Some(params) {
+            let numbers = numbers(params);
+            extension.set_policy(options.resolve(&numbers));
+            let Resolved { rules, ignored } = ingress.resolve(&numbers);
+            ignored.iter().for_each(|text| warn!("FlashFlow: {text}"));
+            extension.set_ingress(rules);
+            *last = Some(params.to_owned());
         }
-        params.clone_into(&mut last);
-        extension.set_policy(options.resolve(&numbers(params)));
+        if extension.limits_links() {
+            match consensus::listings(document) {
+                Ok(listings) => extension.set_listings(listings),
+                Err(error) => warn!("FlashFlow: cannot read the consensus's relays: {error}"),
+            }
+        }
     }
 }
 
@@ -223,7 +251,7 @@ mod tests {
     fn without_a_section_there_is_nothing() {
         let state = tempfile::tempdir().unwrap();
         let embedding = Embedding::new(&Section::default(), state.path());
-        embedding.set_consensus("FFMeasurementsAllowed=1");
+        embedding.set_consensus("params FFMeasurementsAllowed=1\n");
         assert!(embedding.extension().is_none());
         assert_eq!(std::fs::read_dir(state.path()).unwrap().count(), 0);
     }
@@ -247,7 +275,8 @@ mod tests {
         assert_eq!(says(), (false, 20, 45));
         let all =
             "FFBackgroundTrafficPercent=5 FFMaxMeasurementDuration=30 FFMeasurementsAllowed=1";
-        embedding.set_consensus(&format!("CircuitPriorityHalflifeMsec=30000 {all} broken=x"));
+        embedding
+            .set_consensus(&format!("params CircuitPriorityHalflifeMsec=30000 {all} broken=x"));
         assert_eq!(says(), (true, 20, 30));
         embedding.set_consensus("");
         assert_eq!(says(), (false, 20, 45));

@@ -12,7 +12,7 @@ use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::task::Context;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -29,11 +29,14 @@ use futures::task::AtomicWaker;
 use tor_rtcompat::SleepProvider;
 use tracing::{error, info, warn};
 
+use super::ingress::Ingress;
 use super::limit::{Direction, Limiter, Traffic};
 use super::next_hop::{Echoes, HopIdentity, NextHop};
 use super::through::{self, Through};
 use crate::memory::{self, MemoryError, Remembered};
 use crate::target::{RelayTarget, Totals};
+
+mod entering;
 
 /// How often limits are refilled and timers checked.
 const TICK: Duration = Duration::from_millis(10);
@@ -76,6 +79,10 @@ pub struct Extension {
     state: Mutex<State>,
     /// Whether the extension has failed and is out of service.
     failed: AtomicBool,
+    /// Whether there are rules by which links are limited.
+    limits_links: AtomicBool,
+    /// The bytes that wait on limited links.
+    held_bytes: Arc<AtomicUsize>,
     /// The start of its clock.
     zero: Instant,
     /// The identity of the next hop of measurements' circuits, once the relay's circuits can reach
@@ -105,6 +112,8 @@ struct State {
     is_led: bool,
     /// Decides which link may move bytes next.
     limiter: Limiter,
+    /// The limit where clients enter.
+    ingress: Ingress,
     links: HashMap<LinkId, Weak<LinkHandle>>,
     /// The id of the next link.
     next_link: u64,
@@ -141,6 +150,7 @@ impl Extension {
             policy,
             is_led: false,
             limiter: Limiter::new(limit, MonoTime::default()),
+            ingress: Ingress::default(),
             links: HashMap::new(),
             next_link: 0,
             closing: VecDeque::new(),
@@ -148,6 +158,8 @@ impl Extension {
         Ok(Arc::new(Self {
             state: Mutex::new(state),
             failed: AtomicBool::new(false),
+            limits_links: AtomicBool::new(false),
+            held_bytes: Arc::default(),
             zero: Instant::now(),
             hop: OnceLock::new(),
             echoes: Mutex::default(),
@@ -167,6 +179,7 @@ impl Extension {
             let alive = self.with(|state| {
                 state.target.handle_timeout(now);
                 state.limiter.tick(now, state.target.background_allowance().as_ref());
+                state.ingress.tick(now);
                 state.dispatch(now);
                 state.abandon(now);
             });
@@ -232,6 +245,7 @@ impl Extension {
             Err(poisoned) => poisoned.into_inner(),
         };
         state.limiter.wake_all();
+        state.ingress.end();
         state.links.values().filter_map(Weak::upgrade).for_each(|handle| handle.waker.wake());
     }
 
@@ -313,6 +327,7 @@ impl Extension {
             state.links.remove(&link);
             state.target.handle_link_closed(link, now);
             state.limiter.close(link, state.target.background_allowance().as_ref());
+            state.ingress.close(link);
             state.dispatch(now);
         });
     }
@@ -421,6 +436,7 @@ impl Extension {
             }
             state.limiter.moved(link, direction, traffic, moved as u64, share.as_ref());
             if matches!(traffic, Traffic::Background | Traffic::Fresh) {
+                state.ingress.moved(link, direction, moved as u64);
                 state.on_background(direction, moved, now);
             }
         });

@@ -26,6 +26,8 @@
 //! When the extension has failed, all but ordinary links end at once: nothing would close them if
 //! their peers do not.
 //!
+//! What exceeds a link's own limit waits in its [`Gate`] (`gate.rs`).
+//!
 //! The coordinator's link has no circuits except the probe's: other circuits' traffic would escape
 //! the share of clients.
 
@@ -49,10 +51,14 @@ use tracing::warn;
 use zeroize::Zeroizing;
 
 use super::extension::{Extension, LinkHandle, LinkTask};
+use super::gate::{At, Gate};
+use super::greeting::Greeting;
 use super::inner_link::as_its_inner_link;
 use super::limit::{Direction, Traffic};
 use super::outbox::Outbox;
 use super::through::Through;
+
+mod sending;
 
 /// Bytes read from TLS at once, and the most that a measurement link holds: 31 cells, a little more
 /// than four full records of tor.
@@ -67,6 +73,8 @@ const FRESH_BYTES: usize = 16 * 1024;
 const CMD_CREATE: u8 = 1;
 /// tor-spec: RELAY.
 const CMD_RELAY: u8 = 3;
+/// tor-spec: DESTROY.
+const CMD_DESTROY: u8 = 4;
 /// tor-spec: RELAY_EARLY.
 const CMD_RELAY_EARLY: u8 = 9;
 /// tor-spec: CREATE2.
@@ -97,6 +105,8 @@ pub struct LinkStream<T> {
     /// Binds signatures to this TLS session; `None` if TLS does not provide it.
     exporter: Option<Zeroizing<Exporter>>,
     mode: Mode,
+    /// Who is at the other end, and what its limit holds back.
+    gate: Gate,
     /// Whether a MEASUREMENT cell has arrived, so that this may be the coordinator's link.
     has_asked: bool,
     /// Whether tor-proto gets nothing until the last MEASUREMENT cell is answered.
@@ -151,6 +161,7 @@ impl<T: CertifiedConn> LinkStream<T> {
             extension,
             exporter,
             mode: Mode::Ordinary,
+            gate: Gate::new(Greeting::of_opening()),
             has_asked: false,
             is_held: false,
             is_probed: false,
@@ -230,7 +241,10 @@ impl<T: AsyncRead + AsyncWrite + Unpin> LinkStream<T> {
             return self.begin_closing();
         }
         match self.extension.lead_through(self.handle.id, circuit) {
-            Some(through) => self.mode = Mode::Measuring(Box::new(through)),
+            Some(through) => {
+                self.gate.drop_waiting();
+                self.mode = Mode::Measuring(Box::new(through));
+            }
             None => {
                 warn!(
                     "FlashFlow: the relay's circuits do not carry measurements: no MeasuringProvider is in use"
@@ -250,8 +264,9 @@ impl<T: AsyncRead + AsyncWrite + Unpin> LinkStream<T> {
     }
 
     /// Drops the echoes that have not been sent, except the rest of one that is partly sent, and
-    /// the cells for the relay.
+    /// the cells for the relay; also cells that the link's limit has held back.
     fn drop_echoes(&mut self) {
+        self.gate.drop_waiting();
         self.outward.truncate(self.sent.next_multiple_of(CELL_LEN));
         self.filled.start += self.inward;
         self.inward = 0;
@@ -281,6 +296,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> LinkStream<T> {
     /// Sends the pending control cells, as far as TLS accepts them.
     fn poll_control(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while !self.outbox.unwritten().is_empty() {
+            ready!(self.gate.poll_rest(&mut self.inner, cx))?;
             let unwritten = self.outbox.unwritten();
             let len = ready!(Pin::new(&mut self.inner).poll_write(cx, unwritten))?;
             self.outbox.on_written(len);
@@ -308,8 +324,12 @@ impl<T: AsyncRead + AsyncWrite + Unpin> LinkStream<T> {
             self.filled = 0..self.filled.len();
         }
         let traffic = self.traffic(Direction::Received);
-        let room = BUFFER_LEN - self.filled.end;
         let link = self.handle.id;
+        let at = At { extension: &self.extension, link, traffic };
+        let room = at.room(Direction::Received, BUFFER_LEN - self.filled.end, cx);
+        if room == 0 {
+            return Poll::Pending;
+        }
         let allowed = self.extension.claim(link, Direction::Received, traffic, room, cx);
         if allowed == 0 {
             return Poll::Pending;
@@ -328,8 +348,11 @@ impl<T: AsyncRead + AsyncWrite + Unpin> LinkStream<T> {
             }
             self.inside += len;
         }
+        let from = self.filled.end;
         self.filled.end += len;
         self.on_moved(Direction::Received, traffic, len);
+        let at = At { extension: &self.extension, link, traffic };
+        self.gate.greet(&self.buffer[from..from + len], at);
         result
     }
 
@@ -352,6 +375,9 @@ impl<T: AsyncRead + AsyncWrite + Unpin> LinkStream<T> {
                         continue;
                     }
                     break;
+                }
+                if let &[a, b, c, d, CMD_DESTROY, ..] = bytes {
+                    self.gate.drop_circuit([a, b, c, d]);
                 }
                 self.admit(bytes[4])?;
             }
@@ -434,6 +460,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> LinkStream<T> {
 
     /// Sends the cells that have left the relay.
     fn poll_send_echoes(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        ready!(self.gate.poll_rest(&mut self.inner, cx))?;
         loop {
             while self.sent < self.outward.len() {
                 let echoes = &self.outward[self.sent..];
@@ -600,7 +627,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> LinkStream<T> {
 }
 
 /// Bytes that a read or write has moved.
-fn bytes_moved(result: &Poll<io::Result<usize>>) -> usize {
+pub(super) fn bytes_moved(result: &Poll<io::Result<usize>>) -> usize {
     match result {
         Poll::Ready(Ok(len)) => *len,
         Poll::Ready(Err(_)) | Poll::Pending => 0,
@@ -628,6 +655,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> AsyncRead for LinkStream<T> {
             if this.at_cell_boundary() {
                 let _ = this.poll_control(cx)?;
             }
+            this.drain(cx)?;
             // Nothing may be written into a partly sent control cell.
             if this.outbox.is_mid_cell() && !matches!(this.mode, Mode::Ordinary) {
                 return if this.is_abandoned { Poll::Ready(Ok(0)) } else { Poll::Pending };
@@ -693,22 +721,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> AsyncWrite for LinkStream<T> {
             // Only the rest of a partly sent cell.
             &bytes[..this.passed_out.clone().advance(bytes)]
         };
-        let traffic = this.traffic(Direction::Sent);
-        let (link, wanted) = (this.handle.id, bytes.len());
-        let allowed = this.extension.claim(link, Direction::Sent, traffic, wanted, cx);
-        if allowed == 0 {
-            // Bytes that TLS has accepted have had their turn, and wait only for the socket.
-            let _ = Pin::new(&mut this.inner).poll_flush(cx)?;
-            return Poll::Pending;
-        }
-        let result = Pin::new(&mut this.inner).poll_write(cx, &bytes[..allowed]);
-        let len = bytes_moved(&result);
-        let mut at = 0;
-        while at < len {
-            at += this.passed_out.advance(&bytes[at..len]);
-        }
-        this.on_moved(Direction::Sent, traffic, len);
-        result
+        this.poll_write_ours(cx, bytes)
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -721,6 +734,8 @@ impl<T: AsyncRead + AsyncWrite + Unpin> AsyncWrite for LinkStream<T> {
         if this.at_cell_boundary() {
             ready!(this.poll_control(cx))?;
         }
+        this.drain(cx)?;
+        // Cells that wait for the link's limit are not waited for: tor-proto would do nothing else.
         Pin::new(&mut this.inner).poll_flush(cx)
     }
 

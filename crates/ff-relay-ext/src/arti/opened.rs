@@ -7,72 +7,163 @@
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
+use ff_proto::cell::Boundaries;
 use futures::io::{AsyncRead, AsyncWrite};
 
 use super::extension::{Extension, LinkHandle};
+use super::gate::{Admitted, At, Gate};
+use super::greeting::Greeting;
 use super::inner_link::as_its_inner_link;
 use super::limit::{Direction, Traffic};
+use super::link::bytes_moved;
+
+/// The kind of all its traffic.
+const TRAFFIC: Traffic = Traffic::Background;
 
 /// A TLS connection whose bytes count as clients'.
 #[derive(Debug)]
 pub struct OpenedLink<T> {
     /// The TLS connection.
     inner: T,
-    /// The extension, and the link's handle in it; without one, nothing is counted.
-    counted: Option<(Arc<Extension>, Arc<LinkHandle>)>,
+    /// Without an extension, nothing is counted.
+    counted: Option<Counted>,
+}
+
+/// The extension's part in a link.
+#[derive(Debug)]
+struct Counted {
+    extension: Arc<Extension>,
+    handle: Arc<LinkHandle>,
+    /// Who is at the other end, and what its limit holds back.
+    gate: Gate,
+    /// Cell boundaries of the bytes that have been taken from tor-proto.
+    passed_out: Boundaries,
 }
 
 impl<T> OpenedLink<T> {
     /// Adds the extension, if there is one, to a connection that was just opened.
     pub(super) fn new(inner: T, extension: Option<Arc<Extension>>) -> Self {
-        let counted = extension.map(|extension| {
-            let handle = extension.open_link();
-            (extension, handle)
+        let counted = extension.map(|extension| Counted {
+            handle: extension.open_link(),
+            extension,
+            gate: Gate::new(Greeting::of_accepting()),
+            passed_out: Boundaries::default(),
         });
         Self { inner, counted }
     }
+}
 
-    /// Moves at most `wanted` bytes by `action`, if the limits allow it.
-    fn moving(
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.extension.close_link(self.handle.id);
+    }
+}
+
+impl Counted {
+    /// Sends cells that have waited for the link's own limit, unless another is partly sent.
+    fn drain<T: AsyncWrite + Unpin>(
         &mut self,
-        direction: Direction,
-        wanted: usize,
+        inner: &mut T,
         cx: &mut Context<'_>,
-        action: impl FnOnce(&mut T, usize, &mut Context<'_>) -> Poll<io::Result<usize>>,
+    ) -> io::Result<()> {
+        if !self.gate.is_busy() || !self.passed_out.at_boundary() {
+            return Ok(());
+        }
+        let at = At { extension: &self.extension, link: self.handle.id, traffic: TRAFFIC };
+        self.gate.drain(inner, at, cx)
+    }
+
+    /// Reads as much as the limits allow.
+    fn poll_read<T: AsyncRead + Unpin>(
+        &mut self,
+        inner: &mut T,
+        cx: &mut Context<'_>,
+        out: &mut [u8],
     ) -> Poll<io::Result<usize>> {
-        let Some((extension, handle)) = self.counted.as_ref().filter(|_| wanted > 0) else {
-            return action(&mut self.inner, wanted, cx);
-        };
-        let allowed = extension.claim(handle.id, direction, Traffic::Background, wanted, cx);
+        let at = At { extension: &self.extension, link: self.handle.id, traffic: TRAFFIC };
+        let room = at.room(Direction::Received, out.len(), cx);
+        if room == 0 {
+            return Poll::Pending;
+        }
+        let allowed = at.extension.claim(at.link, Direction::Received, TRAFFIC, room, cx);
         if allowed == 0 {
             return Poll::Pending;
         }
-        let result = action(&mut self.inner, allowed, cx);
-        let moved = if let Poll::Ready(Ok(len)) = &result { *len } else { 0 };
-        extension.moved(handle.id, direction, Traffic::Background, moved);
+        let result = Pin::new(inner).poll_read(cx, &mut out[..allowed]);
+        let len = bytes_moved(&result);
+        at.extension.moved(at.link, Direction::Received, TRAFFIC, len);
+        self.gate.greet(&out[..len], at);
         result
     }
-}
 
-impl<T> Drop for OpenedLink<T> {
-    fn drop(&mut self) {
-        if let Some((extension, handle)) = &self.counted {
-            extension.close_link(handle.id);
+    /// Writes as much as the limits allow; what exceeds the link's own waits in its gate.
+    fn poll_write<T: AsyncWrite + Unpin>(
+        &mut self,
+        inner: &mut T,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let may_be_limited = self.extension.limits_links() || self.gate.holds_cells();
+        if !may_be_limited {
+            return self.poll_write_now(inner, cx, bytes);
+        }
+        if !self.passed_out.at_boundary() {
+            // The rest of a partly sent cell waits for nothing.
+            let rest = self.passed_out.clone().advance(bytes);
+            return self.poll_write_now(inner, cx, &bytes[..rest]);
+        }
+        let at = At { extension: &self.extension, link: self.handle.id, traffic: TRAFFIC };
+        match ready!(self.gate.poll_admit(inner, at, bytes, cx))? {
+            Admitted::Direct(len) => self.poll_write_now(inner, cx, &bytes[..len]),
+            Admitted::Taken(len) => {
+                self.on_passed_out(&bytes[..len]);
+                Poll::Ready(Ok(len))
+            }
+        }
+    }
+
+    /// Writes as much as the relay's limits allow.
+    fn poll_write_now<T: AsyncWrite + Unpin>(
+        &mut self,
+        inner: &mut T,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let (link, wanted) = (self.handle.id, bytes.len());
+        let allowed = self.extension.claim(link, Direction::Sent, TRAFFIC, wanted, cx);
+        if allowed == 0 {
+            return Poll::Pending;
+        }
+        let result = Pin::new(inner).poll_write(cx, &bytes[..allowed]);
+        let len = bytes_moved(&result);
+        self.on_passed_out(&bytes[..len]);
+        self.extension.moved(link, Direction::Sent, TRAFFIC, len);
+        result
+    }
+
+    /// Notes bytes that tor-proto need not write again.
+    fn on_passed_out(&mut self, bytes: &[u8]) {
+        let mut at = 0;
+        while at < bytes.len() {
+            at += self.passed_out.advance(&bytes[at..]);
         }
     }
 }
 
-impl<T: AsyncRead + Unpin> AsyncRead for OpenedLink<T> {
+impl<T: AsyncRead + AsyncWrite + Unpin> AsyncRead for OpenedLink<T> {
     fn poll_read(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         out: &mut [u8],
     ) -> Poll<io::Result<usize>> {
-        self.get_mut().moving(Direction::Received, out.len(), cx, |inner, allowed, cx| {
-            Pin::new(inner).poll_read(cx, &mut out[..allowed])
-        })
+        let this = self.get_mut();
+        let Some(counted) = this.counted.as_mut().filter(|_| !out.is_empty()) else {
+            return Pin::new(&mut this.inner).poll_read(cx, out);
+        };
+        counted.drain(&mut this.inner, cx)?;
+        counted.poll_read(&mut this.inner, cx, out)
     }
 }
 
@@ -83,9 +174,10 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for OpenedLink<T> {
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
-        let result = this.moving(Direction::Sent, bytes.len(), cx, |inner, allowed, cx| {
-            Pin::new(inner).poll_write(cx, &bytes[..allowed])
-        });
+        let result = match this.counted.as_mut().filter(|_| !bytes.is_empty()) {
+            Some(counted) => counted.poll_write(&mut this.inner, cx, bytes),
+            None => Pin::new(&mut this.inner).poll_write(cx, bytes),
+        };
         if result.is_pending() {
             // Bytes that TLS has accepted have had their turn, and wait only for the socket.
             let _ = Pin::new(&mut this.inner).poll_flush(cx)?;
@@ -93,8 +185,13 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for OpenedLink<T> {
         result
     }
 
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.inner).poll_flush(cx)
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        if let Some(counted) = &mut this.counted {
+            counted.drain(&mut this.inner, cx)?;
+        }
+        // Cells that wait for the link's limit are not waited for: tor-proto would do nothing else.
+        Pin::new(&mut this.inner).poll_flush(cx)
     }
 
     fn poll_close(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

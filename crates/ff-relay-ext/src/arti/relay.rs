@@ -245,7 +245,7 @@ fn handshake_limits() -> HandshakeLimits {
 }
 
 /// The channel manager of a relay, and the streams that will be opened on its circuits.
-fn channel_manager<R: Runtime>(
+pub(super) fn channel_manager<R: Runtime>(
     runtime: R,
     keys: &RelayKeys,
     addr: SocketAddr,
@@ -264,15 +264,24 @@ fn channel_manager<R: Runtime>(
     // Circuits that are extended get their channels from the same manager.
     let provider: Weak<ChanMgr<R>> = Arc::downgrade(&channels);
     let provider: Provider = MeasuringProvider::new(provider, extension, runtime, memquota)?;
+    let (handler, circuits) = request_handler(&provider, keys)?;
+    channels.set_create_request_handler(handler)?;
+    Ok((channels, provider, circuits))
+}
+
+/// Answers requests for circuits with these keys, which are extended over links of this provider.
+pub(super) fn request_handler(
+    provider: &Provider,
+    keys: &RelayKeys,
+) -> Result<(Arc<CreateRequestHandler>, CircuitIncomingStreamReceiver), RelayError> {
     let (handler, circuits) = CreateRequestHandler::new(
-        Arc::downgrade(&provider),
-        relay_circuits(&net)?,
+        Arc::downgrade(provider),
+        relay_circuits(&NetParameters::default())?,
         keys.ntor_keys().clone(),
         Box::new(|| Box::new(DirectoryOnly) as Box<dyn IncomingStreamRequestFilter>),
         &[RelayCmd::BEGIN_DIR],
     );
-    channels.set_create_request_handler(Arc::new(handler))?;
-    Ok((channels, provider, circuits))
+    Ok((Arc::new(handler), circuits))
 }
 
 /// Accepts links until it is aborted, which ends its links too.

@@ -8,14 +8,20 @@
 //! measurement_period = "1 day"
 //! ```
 //!
-//! The names are those of torrc (see [`crate::options`]) without `FF`, in lower case, with
-//! underscores between words; bounds, defaults and units are the same.
+//! The names are those of torrc (see [`crate::options`] and [`crate::ingress::options`]) without
+//! `FF`, in lower case, with underscores between words; bounds, defaults and units are the same.
+//! There are no exempt addresses: TLS does not know the peer's.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::ingress::options::{BURST, EXEMPT, LIMIT, RATE, SHARE};
+use crate::ingress::{IngressError, IngressOptions};
 use crate::options::{self, OptionError, TargetOptions};
+
+/// The options of the limit where clients enter.
+const INGRESS: [&str; 5] = [LIMIT, EXEMPT, SHARE, RATE, BURST];
 
 /// The section `[flashflow]`; without it, the relay works as without FlashFlow.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -25,6 +31,8 @@ pub struct Section {
     texts: Texts,
     /// The parsed options; `None` without the section.
     options: Option<TargetOptions>,
+    /// Those of the limit where clients enter.
+    ingress: IngressOptions,
 }
 
 /// The keys of a section with their values.
@@ -46,13 +54,16 @@ enum Value {
 impl Value {
     /// The value as in torrc, for the option of this name; the error is the required type.
     fn text(&self, name: &str) -> Result<String, &'static str> {
-        let is_flag = matches!(name, options::MEASUREMENTS_ALLOWED | options::TESTING_NETWORK);
+        let is_flag =
+            matches!(name, options::MEASUREMENTS_ALLOWED | options::TESTING_NETWORK | LIMIT);
+        let is_word = name == EXEMPT;
         let is_list = name == options::ALLOWED_COORDINATORS;
         match self {
             Self::Flag(flag) if is_flag => Ok(u8::from(*flag).to_string()),
             Self::List(texts) if is_list => Ok(texts.join(",")),
             Self::Text(text) => Ok(text.clone()),
-            Self::Number(number) if !is_list => Ok(number.to_string()),
+            Self::Number(number) if !is_list && !is_word => Ok(number.to_string()),
+            _ if is_word => Err("a word"),
             _ if is_flag => Err("true or false"),
             _ if is_list => Err("a list of identities"),
             _ => Err("a number"),
@@ -83,6 +94,17 @@ pub enum SectionError {
         /// The error, with torrc's name of the option.
         error: OptionError,
     },
+    /// The same for the limit where clients enter.
+    #[error("[flashflow] {key}: {error}")]
+    BadIngress {
+        /// The key.
+        key: String,
+        /// The error, with torrc's name of the option.
+        error: IngressError,
+    },
+    /// Options of that limit do not fit together.
+    #[error("[flashflow]: {0}")]
+    Ingress(IngressError),
 }
 
 impl TryFrom<Texts> for Section {
@@ -102,8 +124,25 @@ impl TryFrom<Texts> for Section {
             };
             options.set(name, &text).map_err(|error| SectionError::Bad { key, error })?;
         }
-        Ok(Self { texts, options: Some(options) })
+        let ingress = ingress(&texts)?;
+        Ok(Self { texts, options: Some(options), ingress })
     }
+}
+
+/// The options of the limit where clients enter.
+fn ingress(texts: &Texts) -> Result<IngressOptions, SectionError> {
+    let mut options = IngressOptions::default();
+    for name in INGRESS {
+        let key = key(name);
+        let Some(value) = texts.get(&key) else { continue };
+        let text = match value.text(name) {
+            Ok(text) => text,
+            Err(wanted) => return Err(SectionError::Type { key, wanted }),
+        };
+        options.set(name, &text).map_err(|error| SectionError::BadIngress { key, error })?;
+    }
+    options.check().map_err(SectionError::Ingress)?;
+    Ok(options)
 }
 
 impl From<Section> for Texts {
@@ -118,22 +157,34 @@ impl Section {
     pub fn options(&self) -> Option<&TargetOptions> {
         self.options.as_ref()
     }
+
+    /// The operator's options of the limit where clients enter.
+    #[must_use]
+    pub const fn ingress(&self) -> &IngressOptions {
+        &self.ingress
+    }
 }
 
-/// All keys, in the order of [`options::names`].
+/// All keys: first those of [`options::names`], in their order.
 fn keys() -> impl Iterator<Item = String> {
-    options::names().map(key)
+    options::names().chain(INGRESS).map(key)
 }
 
 /// The key of the option with this name in torrc.
 fn key(name: &str) -> String {
     let name = name.strip_prefix("FF").unwrap_or(name);
     let mut key = String::new();
-    for letter in name.chars() {
-        if letter.is_ascii_uppercase() && !key.is_empty() {
+    let mut letters = name.chars().peekable();
+    let mut before = 'A';
+    while let Some(letter) = letters.next() {
+        let is_last = letters.peek().is_none_or(char::is_ascii_uppercase);
+        // `PerConnBWRate` is `per_conn_bw_rate`.
+        let begins_word = letter.is_ascii_uppercase() && (before.is_ascii_lowercase() || !is_last);
+        if begins_word && !key.is_empty() {
             key.push('_');
         }
         key.push(letter.to_ascii_lowercase());
+        before = letter;
     }
     key
 }
@@ -160,7 +211,12 @@ mod tests {
                 "background_traffic_percent",
                 "max_measurement_duration",
                 "max_measurement_sockets",
-                "allowed_coordinators"
+                "allowed_coordinators",
+                "ingress_limit",
+                "ingress_exempt",
+                "ingress_share",
+                "per_conn_bw_rate",
+                "per_conn_bw_burst"
             ]
         );
     }
@@ -183,6 +239,18 @@ mod tests {
     }
 
     #[test]
+    fn clients_links_can_be_limited() {
+        let lines = "ingress_limit = true\nper_conn_bw_rate = 100000\ningress_exempt = \"none\"";
+        let section = section(lines).unwrap();
+        let rules = section.ingress().resolve(&BTreeMap::new()).rules.unwrap();
+        let text = "100000 bytes/s each way, burst 3000000 bytes, exempt: none";
+        assert_eq!(rules.to_string(), text);
+        let again: Section = toml::from_str(&toml::to_string(&section).unwrap()).unwrap();
+        assert_eq!(again, section);
+        assert_eq!(Section::default().ingress(), &IngressOptions::default());
+    }
+
+    #[test]
     fn what_cannot_be_taken_is_named() {
         for (text, named) in [
             ("measurement_allowed = true", "has no key \"measurement_allowed\""),
@@ -201,6 +269,16 @@ mod tests {
             ),
             ("measurements_allowed = [\"1\"]", "measurements_allowed must be true or false"),
             ("allowed_coordinators = 7", "allowed_coordinators must be a list"),
+            ("ingress_limit = true", "PerConnBWRate is not set"),
+            ("ingress_limit = 2\nper_conn_bw_rate = 100000", "ingress_limit: "),
+            ("ingress_exempt = 2", "ingress_exempt must be a word"),
+            ("ingress_exempt = \"quick\"", "fast, stable-fast, listed or none"),
+            ("ingress_share = 1001", "from 0 to 1000 percent"),
+            ("ingress_limit = true\nper_conn_bw_rate = 9999", "from 10000 to 2147483647"),
+            (
+                "ingress_limit = true\nper_conn_bw_rate = 100000\nper_conn_bw_burst = 19999",
+                "PerConnBWBurst",
+            ),
         ] {
             let error = section(text).expect_err(text);
             assert!(error.contains(named), "{text}: {error}");
