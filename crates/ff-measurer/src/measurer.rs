@@ -306,6 +306,9 @@ impl Measurer {
         }
         let (_, sum) = self.seconds.remove(&report.second)?;
         let tcp = TcpSecond { silence_micros: sum.tcp.silence_micros, ..self.tcp.look() };
+        if tcp.is_disordered() {
+            self.workers.iter().for_each(|worker| worker.tell(Command::Gather));
+        }
         Some(MeasurerEvent::Second(SecondReport { tcp, ..sum }))
     }
 

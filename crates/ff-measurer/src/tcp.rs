@@ -72,7 +72,16 @@ pub struct TcpSecond {
 /// in the target's own buffer.
 const WIDE_TENTHS: u64 = 9;
 
+/// One part in this many of the received segments is out of order if about 0.2 % are lost: behind
+/// each lost one, a congestion window of others arrives early, which is 1.2 / sqrt(loss) segments.
+const DISORDERED_PART: u64 = 20;
+
 impl TcpSecond {
+    /// Whether so many segments from the target are lost that its congestion windows are small.
+    pub(crate) const fn is_disordered(&self) -> bool {
+        self.disordered_segments * DISORDERED_PART > self.received_segments
+    }
+
     /// Adds a connection's changes in the second.
     fn add(&mut self, before: &Counted, now: &Counted) {
         let shortest = now.round_trip_micros;
@@ -313,6 +322,17 @@ mod tests {
             let again = watch.look();
             assert!(again.links == 1 && again.sent_segments <= 1, "{again:?}");
         }
+    }
+
+    #[test]
+    fn a_twentieth_out_of_order_is_much() {
+        for (disordered_segments, is_much) in [(0, false), (50, false), (51, true)] {
+            let received_segments = 1000;
+            let second =
+                TcpSecond { disordered_segments, received_segments, ..TcpSecond::default() };
+            assert_eq!(second.is_disordered(), is_much, "{disordered_segments}");
+        }
+        assert!(!TcpSecond::default().is_disordered(), "the kernel gives no data");
     }
 
     #[test]

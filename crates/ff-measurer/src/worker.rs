@@ -39,6 +39,8 @@ const BURST: Duration = Duration::from_millis(100);
 pub(crate) enum Command {
     /// Start sending at this time.
     Start(Instant),
+    /// Let links gather echoes in the kernel, because segments from the target are lost.
+    Gather,
     /// Stop at once.
     Stop,
 }
@@ -120,7 +122,9 @@ pub(crate) struct Worker {
     reader: usize,
     /// The socket that wrote last.
     writer: usize,
-    /// Whether its links gather echoes in the kernel between their turns.
+    /// Whether its links may gather echoes in the kernel between their turns.
+    may_gather: bool,
+    /// Whether they do.
     is_gathering: bool,
     /// Why the last link was given up, if one was.
     last_failure: Option<LinkFailure>,
@@ -140,6 +144,7 @@ impl Worker {
             bucket: None,
             reader: 0,
             writer: 0,
+            may_gather: false,
             is_gathering: false,
             last_failure: None,
         }
@@ -340,7 +345,7 @@ impl Worker {
             nap = nap.max(refill).min(BURST / 2);
         }
         // At the start the first echoes are waited for, and naps are short beside the round trip.
-        let gathers = Pace { nap, ..pace }.gathers(self.is_gathering);
+        let gathers = self.may_gather && Pace { nap, ..pace }.gathers(self.is_gathering);
         self.gather(gathers && !self.scratch.path.is_starting());
         let now = self.now();
         let left = nap.saturating_sub(now.since(began));
@@ -406,6 +411,7 @@ impl Worker {
                     self.counters = Counters::new();
                 }
                 Ok(Command::Start(_)) => {}
+                Ok(Command::Gather) => self.may_gather = true,
                 Ok(Command::Stop) | Err(TryRecvError::Disconnected) => {
                     self.stage = Stage::Over;
                     return;
