@@ -252,6 +252,16 @@ fn answering_port() -> u16 {
     port
 }
 
+/// Runs a script beside a link of 0.5 s; returns whether the run was late, with its report.
+fn delayed_run(script: &str) -> (bool, serde_json::Value, Output) {
+    let dir = tempfile::tempdir().unwrap();
+    let json = dir.path().join("report.json");
+    let arguments = ["link", "run", "--delay-ms", "500", "--json", json.to_str().unwrap()];
+    let output = ff_lab(&[&arguments[..], &["--", "bash", "-c", script]].concat());
+    let report: serde_json::Value = serde_json::from_slice(&fs::read(json).unwrap()).unwrap();
+    (report["lateness"]["is_too_late"].as_bool().unwrap(), report, output)
+}
+
 /// Packets are in flight for 0.5 s; the emulator is stopped when they are due, or when they are
 /// sent.
 #[test]
@@ -264,21 +274,18 @@ fn a_run_that_was_late_is_marked_and_has_a_status_of_its_own() {
         ("stop; echo >&3; sent=1; sleep 0.5; go_on".to_owned(), true),
         ("for ((; sent < 50; sent++)); do echo >&3; done".to_owned(), false),
     ] {
-        let dir = tempfile::tempdir().unwrap();
-        let json = dir.path().join("report.json");
         let script = format!(
             "{STANDSTILL} exec 3<>/dev/udp/$FF_LAB_PEER/{port}; sent=0; {script}; \
              for ((; sent > 0; sent--)); do read -r -u 3; done; exit 7"
         );
-        let json_argument = json.to_str().unwrap();
-        let arguments = ["link", "run", "--delay-ms", "500", "--json", json_argument];
-        let output = ff_lab(&[&arguments[..], &["--", "bash", "-c", &script]].concat());
+        // A stop just after the emulator has woken for a packet of the kernel's own looks like
+        // sleep, so there are three tries.
+        let mut tries = (0..3).map(|_| delayed_run(&script));
+        let (found, report, output) = tries.find(|(found, ..)| *found || !is_late).expect("late");
         let error = String::from_utf8(output.stderr).unwrap();
-        let report: serde_json::Value = serde_json::from_slice(&fs::read(json).unwrap()).unwrap();
-        let found = report["lateness"]["is_too_late"].as_bool().unwrap();
         // On a busy machine a run without a stop may be late too; then it is marked.
-        assert!(found || !is_late, "{report}");
-        assert_eq!(output.status.code(), Some(if found { 75 } else { 7 }), "{error}");
+        let status = Some(if found { 75 } else { 7 });
+        assert_eq!(output.status.code(), status, "{error}\n{report}");
         assert_eq!(error.contains("INVALID RUN"), found, "{error}");
         assert!(!found || error.contains("exit status: 7"), "{error}");
     }
