@@ -26,7 +26,7 @@
 //! When the extension has failed, all but ordinary links end at once: nothing would close them if
 //! their peers do not.
 //!
-//! What exceeds a link's own limit waits in its [`Gate`] (`gate.rs`).
+//! What exceeds a link's own limit waits in its gate (`gate.rs`).
 //!
 //! The coordinator's link has no circuits except the probe's: other circuits' traffic would escape
 //! the share of clients.
