@@ -254,12 +254,14 @@ fn answering_port() -> u16 {
 
 /// Runs a script beside a link of 0.5 s; returns whether the run was late, with its report.
 fn delayed_run(script: &str) -> (bool, serde_json::Value, Output) {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = tempfile::tempdir().expect("a folder");
     let json = dir.path().join("report.json");
-    let arguments = ["link", "run", "--delay-ms", "500", "--json", json.to_str().unwrap()];
+    let file = json.to_str().expect("a text");
+    let arguments = ["link", "run", "--delay-ms", "500", "--json", file];
     let output = ff_lab(&[&arguments[..], &["--", "bash", "-c", script]].concat());
-    let report: serde_json::Value = serde_json::from_slice(&fs::read(json).unwrap()).unwrap();
-    (report["lateness"]["is_too_late"].as_bool().unwrap(), report, output)
+    let bytes = fs::read(json).expect("a report");
+    let report: serde_json::Value = serde_json::from_slice(&bytes).expect("JSON");
+    (report["lateness"]["is_too_late"].as_bool().expect("a flag"), report, output)
 }
 
 /// Packets are in flight for 0.5 s; the emulator is stopped when they are due, or when they are
