@@ -77,7 +77,7 @@ const WIDE_TENTHS: u64 = 9;
 const DISORDERED_PART: u64 = 20;
 
 impl TcpSecond {
-    /// Whether so many segments from the target are lost that its congestion windows are small.
+    /// Whether segments from the target are lost often enough to keep its congestion windows small.
     pub(crate) const fn is_disordered(&self) -> bool {
         self.disordered_segments * DISORDERED_PART > self.received_segments
     }

@@ -252,7 +252,7 @@ fn answering_port() -> u16 {
     port
 }
 
-/// Runs a script beside a link of 0.5 s; returns whether the run was late, with its report.
+/// Runs a script with a link of 0.5 s; returns whether the run was too late, and its report.
 fn delayed_run(script: &str) -> (bool, serde_json::Value, Output) {
     let dir = tempfile::tempdir().expect("a folder");
     let json = dir.path().join("report.json");

@@ -64,9 +64,9 @@ impl At<'_> {
 /// What becomes of the bytes that tor-proto writes.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Admitted {
-    /// So many may be written to TLS now, once the relay's limits allow it.
+    /// This number may be written to TLS now, once the relay's limits allow it.
     Direct(usize),
-    /// So many have been taken.
+    /// This number has been taken.
     Taken(usize),
 }
 
@@ -197,7 +197,7 @@ impl Gate {
         self.poll_hold(inner, at, bytes, cx)
     }
 
-    /// Takes cells, and lets others out where there is no room for them.
+    /// Takes cells; if there is no room for them, writes waiting ones beyond the limit.
     fn poll_hold<T: AsyncWrite + Unpin>(
         &mut self,
         inner: &mut T,

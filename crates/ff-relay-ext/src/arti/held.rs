@@ -50,7 +50,7 @@ impl Held {
         self.bytes
     }
 
-    /// Whether there is room for so many more bytes.
+    /// Whether there is room for this number of bytes.
     pub(super) fn has_room(&self, bytes: usize) -> bool {
         let total = self.total.load(Ordering::Relaxed);
         self.bytes + bytes <= MAX_LINK_BYTES && total + bytes <= MAX_BYTES

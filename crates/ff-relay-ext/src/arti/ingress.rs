@@ -82,7 +82,7 @@ struct Limited {
     bucket: Bucket,
     /// The bytes that it may receive and send.
     room: [TokenBucket; 2],
-    /// What to wake, in either direction, when there is room for so many bytes.
+    /// What to wake in either direction, and the bytes for which there must be room.
     waiting: [Option<(Waker, u64)>; 2],
 }
 
@@ -123,9 +123,9 @@ pub(super) enum Notice {
     On(Rules, usize, Vec<(Reason, usize)>),
     /// No link is limited any more.
     Off,
-    /// The rules are on, but there is no consensus of the last day.
+    /// The rules are on, but the last consensus is more than a day old, or there is none.
     Stale,
-    /// Since the last such notice, so many bytes went out beyond the limits of their links.
+    /// Bytes that were sent beyond the limits of their links since the last such notice.
     LetOut(u64),
 }
 

@@ -97,7 +97,7 @@ fn tell(notice: Option<Notice>) {
         None => {}
         Some(Notice::Off) => info!("FlashFlow: the limit for links of clients is off"),
         Some(Notice::Stale) => warn!(
-            "FlashFlow: there is no consensus of the last day. Links keep the limits they had, and new \
+            "FlashFlow: there is no consensus, or it is more than a day old. Links keep their limits; new \
              ones have none. Check this relay's clock and its connection to directories."
         ),
         Some(Notice::LetOut(bytes)) => info!(

@@ -15,7 +15,7 @@ const LINK: LinkId = LinkId(1);
 /// The limit in bytes per second, and the burst in bytes.
 const LIMIT: (u64, u64) = (10_000, 2000);
 
-/// A connection that accepts all bytes, or so many.
+/// A connection that accepts all bytes, or a limited number.
 #[derive(Default)]
 struct Sink {
     bytes: Vec<u8>,
@@ -64,7 +64,7 @@ pub(in super::super) fn extension(limit: Option<(u64, u64)>) -> Arc<Extension> {
     extension
 }
 
-/// So many cells of five circuits in turn, numbered from `first`.
+/// This number of cells, of five circuits in turn, numbered from `first`.
 pub(in super::super) fn cells(first: u32, count: u32) -> Vec<u8> {
     let cell = |n: u32| fixed_cell(1 + n % 5, 3, &n.to_be_bytes()).unwrap();
     (first..first + count).flat_map(cell).collect()

@@ -96,7 +96,7 @@ async fn link_of_a_relay(
     channel
 }
 
-/// How long it takes until so many bytes have come back on a stream.
+/// How long it takes until this number of bytes has come back on a stream.
 async fn echo(channel: &Arc<Channel>, bytes: usize) -> Duration {
     let begun = Instant::now();
     let (mut reader, mut writer) = open_stream(channel).await.expect("a stream").split();
