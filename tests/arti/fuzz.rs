@@ -56,11 +56,12 @@ fn no_order_of_cells_ends_the_relay() {
     assert!(estimate(&measure(&relay, last, params)).get() > 0);
 }
 
-/// Watches the relay until it is gone, all orders are sent, or ten minutes are over.
+/// Watches the relay until it is gone, everything has been tested and all orders are sent, or ten
+/// minutes are over.
 async fn watch(fuzz: &Fuzz, relay: &ArtiRelay, orders: u64) {
     let late = Instant::now() + 5 * PATIENCE;
-    let is_done = || fuzz.orders.load(Ordering::Relaxed) >= orders || Instant::now() > late;
-    while !is_done() && relay.is_running() {
+    let has_sent_all = || fuzz.orders.load(Ordering::Relaxed) >= orders && fuzz.has_tested_all();
+    while !has_sent_all() && Instant::now() < late && relay.is_running() {
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
     fuzz.is_over.store(true, Ordering::Relaxed);
