@@ -205,7 +205,8 @@ impl CellAssembler {
 /// order to [`advance`](Self::advance).
 #[derive(Clone, Debug)]
 pub struct Boundaries {
-    /// Header bytes of the current cell; at most 7 are needed to know its length.
+    /// Header bytes of the current cell; at most 7 are needed to know its length. The first five
+    /// stay until the next cell.
     header: [u8; 7],
     /// The number of these bytes.
     have: usize,
@@ -234,10 +235,30 @@ impl Boundaries {
         self.circ_id_len == 4
     }
 
+    /// Circuit id and command of the last cell whose header has passed; zeros for VERSIONS and
+    /// before it.
+    #[must_use]
+    pub const fn last_header(&self) -> (u32, u8) {
+        let [a, b, c, d, command, ..] = self.header;
+        (u32::from_be_bytes([a, b, c, d]), command)
+    }
+
     /// Takes bytes up to the end of the current cell at most, and returns their number.
     ///
     /// A result below `bytes.len()` means that a cell ended there.
     pub fn advance(&mut self, bytes: &[u8]) -> usize {
+        if self.at_boundary()
+            && self.versions_done()
+            && let Some(header) = bytes.first_chunk()
+        {
+            self.header = *header;
+            let &[_, _, _, _, command, high, low] = header;
+            let variable = header.len() + usize::from(u16::from_be_bytes([high, low]));
+            let len = if is_variable_length(command) { variable } else { CELL_LEN };
+            let used = len.min(bytes.len());
+            self.body_left = len - used;
+            return used;
+        }
         let mut used = 0;
         while self.body_left == 0 {
             let Some(&byte) = bytes.get(used) else { return used };
@@ -270,6 +291,9 @@ impl Boundaries {
             return;
         }
         self.have = 0;
-        self.circ_id_len = 4;
+        if !self.versions_done() {
+            self.header = [0; 7];
+            self.circ_id_len = 4;
+        }
     }
 }

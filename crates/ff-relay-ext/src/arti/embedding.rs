@@ -138,8 +138,8 @@ impl Embedding {
         // First of all: nothing may be granted without timers, and the provider makes grants
         // possible.
         if let Err(error) = runtime.spawn(timers) {
-            // Nothing would refill the links' buckets.
-            extension.set_ingress(None);
+            // Nothing would refill the links' buckets, or end a measurement.
+            extension.turn_off();
             return Err(error.into());
         }
         Ok(MeasuringProvider::new(weak, Arc::clone(extension), runtime, memory)?)

@@ -200,6 +200,12 @@ impl Extension {
         self.failed.load(Ordering::Relaxed)
     }
 
+    /// Takes the extension out of service for good.
+    pub(super) fn turn_off(&self) {
+        self.failed.store(true, Ordering::Relaxed);
+        self.wake_all();
+    }
+
     /// Takes the extension out of service, as a panic inside does.
     #[cfg(test)]
     pub(super) fn fail(&self) {
@@ -232,9 +238,8 @@ impl Extension {
             told.iter().for_each(|(event, totals, now)| tell(event, *totals, *now));
             return Some(value);
         }
-        self.failed.store(true, Ordering::Relaxed);
         error!("FlashFlow: internal error; measurements are off until the relay restarts");
-        self.wake_all();
+        self.turn_off();
         None
     }
 

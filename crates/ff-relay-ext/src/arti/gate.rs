@@ -24,13 +24,13 @@ use futures::io::AsyncWrite;
 
 use super::extension::Extension;
 use super::greeting::Greeting;
-use super::held::Held;
+use super::held::{Held, LEAST_BYTES};
 use super::limit::{Direction, Traffic};
 
 /// The most bytes that get a turn at once: as a TLS record has.
 const MAX_TURN_BYTES: usize = 16 * 1024;
 /// The bytes that go out beyond the limit at once: each time costs a TLS record.
-const LET_OUT_BYTES: usize = 8 * 1024;
+const LET_OUT_BYTES: usize = LEAST_BYTES;
 
 /// A link, and what moves on it now.
 #[derive(Clone, Copy)]
@@ -49,10 +49,15 @@ impl At<'_> {
     pub(super) fn room(self, direction: Direction, wanted: usize, cx: &Context<'_>) -> usize {
         let is_limited = matches!(self.traffic, Traffic::Background | Traffic::Fresh);
         if is_limited && self.extension.limits_links() {
-            self.extension.room(self.link, direction, self.traffic, wanted, cx)
+            self.extension.room(self.link, direction, wanted, cx)
         } else {
             wanted
         }
+    }
+
+    /// Lets others have the rest of its turn, because its own limit has no room for it.
+    pub(super) fn give_back(self, direction: Direction) {
+        self.extension.moved(self.link, direction, self.traffic, 0);
     }
 
     /// The bytes that it may send by the relay's limits.
@@ -79,12 +84,14 @@ pub(super) struct Gate {
     held: Option<Box<Held>>,
     /// Whether TLS has bytes of such cells that it may not have given to the socket.
     needs_flush: bool,
+    /// Whether the link waits for a turn, by the relay's limits, to let cells out beyond its own.
+    lets_out: bool,
 }
 
 impl Gate {
     /// The gate of a link whose other end greets like this.
     pub(super) fn new(greeting: Greeting) -> Self {
-        Self { greeting: Some(Box::new(greeting)), held: None, needs_flush: false }
+        Self { greeting: Some(Box::new(greeting)), held: None, needs_flush: false, lets_out: false }
     }
 
     /// Takes bytes that the peer has sent.
@@ -108,9 +115,9 @@ impl Gate {
     }
 
     /// Drops the waiting cells of a circuit, because the peer has destroyed it.
-    pub(super) fn drop_circuit(&mut self, circuit: [u8; 4]) {
+    pub(super) fn drop_circuit(&mut self, circuit: u32) {
         if let Some(held) = &mut self.held {
-            held.drop_circuit(u32::from_be_bytes(circuit));
+            held.drop_circuit(circuit);
         }
     }
 
@@ -169,6 +176,9 @@ impl Gate {
             };
             let room = at.room(Direction::Sent, held.bytes().min(MAX_TURN_BYTES), cx);
             if room == 0 {
+                if !self.lets_out {
+                    at.give_back(Direction::Sent);
+                }
                 return Poll::Pending;
             }
             let room = at.claim(room, cx);
@@ -238,6 +248,7 @@ impl Gate {
             return Poll::Ready(Ok(()));
         };
         let room = at.claim(LET_OUT_BYTES, cx);
+        self.lets_out = room == 0;
         if room == 0 {
             return Poll::Pending;
         }

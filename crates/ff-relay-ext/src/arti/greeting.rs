@@ -13,7 +13,8 @@ use tor_cell::chancell::msg::{Body as _, Certs};
 use tor_cert::CertType;
 use tor_llcrypto::util::x509_extract_rsa_subject_kludge;
 
-/// Bytes after which a peer that has not said NETINFO counts as a client.
+/// Bytes after which a peer that has not said NETINFO counts as a client: tor-proto checks its
+/// identity only then.
 const MAX_LEN: usize = 16 * 1024;
 /// The header of VERSIONS, whose circuit id has two bytes.
 const VERSIONS_HEADER_LEN: usize = 5;
@@ -58,12 +59,14 @@ impl Greeting {
         let kept = self.bytes.as_mut()?;
         kept.extend_from_slice(&bytes[..bytes.len().min(MAX_LEN - kept.len())]);
         let is_full = kept.len() == MAX_LEN;
-        if !self.read_cells() && !is_full {
+        let is_over = self.read_cells();
+        if !is_over && !is_full {
             return None;
         }
         let bytes = self.bytes.take()?;
         // Only what will be verified is worth reading.
-        Some(if self.is_proved { identity(&bytes[self.certs.clone()]) } else { None })
+        let is_verified = self.is_proved && is_over;
+        Some(if is_verified { identity(&bytes[self.certs.clone()]) } else { None })
     }
 
     /// Reads the whole cells; returns whether the greeting is over.
@@ -172,6 +175,10 @@ mod tests {
             // It may be a copy of another relay's.
             assert_eq!(shown(Greeting::of_opening(), &sent, len), Some(None));
             assert_eq!(shown(Greeting::of_accepting(), &sent[..netinfo], len), None);
+            // tor-proto has not checked the proof yet.
+            let padding = variable_cell(CMD_VPADDING, &[0; 60_000]).unwrap();
+            let unchecked = [&sent[..netinfo], &proof, &padding].concat();
+            assert_eq!(shown(Greeting::of_opening(), &unchecked, len), Some(None));
         }
     }
 

@@ -2,18 +2,24 @@
 //!
 //! They wait for each circuit separately, and circuits take turns, so that a client's downloads do
 //! not hold up its other circuits. Cells of one circuit keep their order, and so do those of none.
+//! The end of a circuit waits for nothing, and drops the circuit's cells: until the peer knows of
+//! it, it goes on sending, and tor-proto closes a link that gets 3,000 more cells of a circuit.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use ff_proto::cell::CellRef;
+use ff_proto::cell::{CELL_LEN, CMD_DESTROY, CellRef};
 
 /// The most bytes that wait on one link. With congestion control a download has some 60 to 150 KB
 /// in flight, and without it 500 KB.
 pub(super) const MAX_LINK_BYTES: usize = 2 << 20;
-/// The most bytes that wait on all links of a relay together.
+/// The most bytes that wait on all links of a relay together; memory for them takes up to a third
+/// more, because of small allocations.
 pub(super) const MAX_BYTES: usize = 256 << 20;
+/// The bytes that may wait on a link even if all links together have too many: each time some of
+/// them go out costs a TLS record.
+pub(super) const LEAST_BYTES: usize = 8 * 1024;
 
 /// Cells of a link, by circuit. Memory is allocated as it fills, and freed as it empties.
 #[derive(Debug)]
@@ -28,7 +34,7 @@ pub(super) struct Held {
     out: Vec<u8>,
     /// The bytes of these that have been written.
     written: usize,
-    /// The bytes that wait on all links.
+    /// The bytes on all links that have not been written.
     total: Arc<AtomicUsize>,
 }
 
@@ -52,15 +58,23 @@ impl Held {
 
     /// Whether there is room for this number of bytes.
     pub(super) fn has_room(&self, bytes: usize) -> bool {
-        let total = self.total.load(Ordering::Relaxed);
-        self.bytes + bytes <= MAX_LINK_BYTES && total + bytes <= MAX_BYTES
+        let own = self.bytes + bytes;
+        let all = self.total.load(Ordering::Relaxed) + bytes;
+        own <= LEAST_BYTES || own <= MAX_LINK_BYTES && all <= MAX_BYTES
     }
 
-    /// Adds a cell, the first of `bytes`.
+    /// Adds a cell, the first of `bytes`. DESTROY drops its circuit's other cells and has the next
+    /// turn.
     pub(super) fn push(&mut self, cell: &CellRef<'_>, bytes: &[u8]) {
         let bytes = &bytes[..cell.wire_len];
+        let is_end = cell.command == CMD_DESTROY;
+        if is_end {
+            self.drop_circuit(cell.circ_id);
+        }
         let cells = self.circuits.entry(cell.circ_id).or_default();
-        if cells.is_empty() {
+        if is_end {
+            self.turns.push_front(cell.circ_id);
+        } else if cells.is_empty() {
             self.turns.push_back(cell.circ_id);
         }
         cells.push_back(bytes.into());
@@ -88,6 +102,7 @@ impl Held {
     /// Gives cells of about `room` bytes their turn, and one at least, if there is one; returns
     /// their bytes.
     pub(super) fn take_turns(&mut self, room: usize) -> usize {
+        self.out.reserve_exact(room.min(self.bytes) + CELL_LEN);
         let mut taken = 0;
         while taken < room
             && let Some(circuit) = self.turns.pop_front()
@@ -104,7 +119,6 @@ impl Held {
             }
         }
         self.bytes -= taken;
-        self.total.fetch_sub(taken, Ordering::Relaxed);
         taken
     }
 
@@ -116,6 +130,7 @@ impl Held {
     /// Notes that `bytes` of them have been written.
     pub(super) fn on_written(&mut self, bytes: usize) {
         self.written += bytes;
+        self.total.fetch_sub(bytes, Ordering::Relaxed);
         if self.written == self.out.len() {
             self.out.clear();
             self.written = 0;
@@ -125,13 +140,13 @@ impl Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        self.total.fetch_sub(self.bytes, Ordering::Relaxed);
+        self.total.fetch_sub(self.bytes + self.unwritten().len(), Ordering::Relaxed);
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use ff_proto::cell::{CELL_LEN, CMD_VPADDING, fixed_cell, peek_cell, variable_cell};
+    use ff_proto::cell::{CMD_VPADDING, fixed_cell, peek_cell, variable_cell};
 
     use super::*;
 
@@ -212,6 +227,23 @@ mod tests {
     }
 
     #[test]
+    fn the_end_of_a_circuit_goes_first_and_its_cells_do_not_go() {
+        let total = Arc::new(AtomicUsize::new(0));
+        let mut held = Held::new(Arc::clone(&total));
+        for circuit in [7, 8, 7, 9, 7, 8] {
+            assert!(push(&mut held, circuit, 1));
+        }
+        for circuit in [8, 10] {
+            let end = fixed_cell(circuit, CMD_DESTROY, &[2]).unwrap();
+            held.push(&peek_cell(&end).unwrap(), &end);
+        }
+        assert_eq!((held.bytes(), total.load(Ordering::Relaxed)), (6 * CELL_LEN, 6 * CELL_LEN));
+        held.take_turns(usize::MAX);
+        assert_eq!(written(&mut held), [(10, 2), (8, 2), (7, 1), (9, 1), (7, 1), (7, 1)]);
+        assert!(held.circuits.is_empty() && held.turns.is_empty());
+    }
+
+    #[test]
     fn one_link_has_a_bound_and_all_links_have_one() {
         let total = Arc::new(AtomicUsize::new(0));
         let mut held = Held::new(Arc::clone(&total));
@@ -220,11 +252,16 @@ mod tests {
         assert_eq!(total.load(Ordering::Relaxed), held.bytes());
         held.take_turns(1);
         assert!(push(&mut held, 8, 1), "there is room again");
+        let unwritten = held.bytes() + CELL_LEN;
+        assert_eq!(total.load(Ordering::Relaxed), unwritten, "what is not written counts");
+        held.on_written(CELL_LEN - 1);
+        assert_eq!(total.load(Ordering::Relaxed), held.bytes() + 1);
 
         let others = MAX_BYTES - total.load(Ordering::Relaxed) - CELL_LEN;
         total.fetch_add(others, Ordering::Relaxed);
         let mut other = Held::new(Arc::clone(&total));
-        assert!(push(&mut other, 7, 1) && !push(&mut other, 7, 2), "all links are full");
+        let count = (0..10_000).filter(|_| push(&mut other, 7, 1)).count();
+        assert_eq!(count, LEAST_BYTES / CELL_LEN, "all links are full");
         drop((held, other));
         assert_eq!(total.load(Ordering::Relaxed), others);
     }

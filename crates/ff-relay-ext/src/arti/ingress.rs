@@ -94,8 +94,13 @@ impl Limited {
         Self { bucket, room: [room; 2], waiting: [None, None] }
     }
 
-    /// Another rate and burst; the tokens stay.
+    /// Another rate and burst; the tokens stay. Those that wait are woken, because they may wait
+    /// for more than the new burst.
     fn change(&mut self, bucket: Bucket, now: MonoTime) {
+        if bucket == self.bucket {
+            return;
+        }
+        self.wake();
         self.bucket = bucket;
         let rate = BytesPerSec::new(bucket.rate_bytes_per_sec.into());
         for room in &mut self.room {
@@ -108,11 +113,16 @@ impl Limited {
         let rate = BytesPerSec::new(self.bucket.rate_bytes_per_sec.into());
         rate.bytes_in(GATHER).max(CELL_LEN as u64)
     }
+
+    /// Wakes those that wait.
+    fn wake(&mut self) {
+        self.waiting.iter_mut().filter_map(Option::take).for_each(|(waker, _)| waker.wake());
+    }
 }
 
 impl Drop for Limited {
     fn drop(&mut self) {
-        self.waiting.iter_mut().filter_map(Option::take).for_each(|(waker, _)| waker.wake());
+        self.wake();
     }
 }
 

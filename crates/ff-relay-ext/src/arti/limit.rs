@@ -440,6 +440,12 @@ impl Limiter {
         self.serve(share);
     }
 
+    /// Whether a link waits for a turn of clients' bytes in this direction.
+    #[cfg(test)]
+    pub(super) fn waits(&self, link: LinkId, direction: Direction) -> bool {
+        matches!(self.background[direction as usize].links.get(&link), Some(Place::Waits(_)))
+    }
+
     /// Wakes and removes all waiting links.
     pub(super) fn wake_all(&mut self) {
         for line in self.lines() {

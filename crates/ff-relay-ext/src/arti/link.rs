@@ -328,6 +328,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> LinkStream<T> {
         let at = At { extension: &self.extension, link, traffic };
         let room = at.room(Direction::Received, BUFFER_LEN - self.filled.end, cx);
         if room == 0 {
+            at.give_back(Direction::Received);
             return Poll::Pending;
         }
         let allowed = self.extension.claim(link, Direction::Received, traffic, room, cx);
@@ -377,7 +378,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> LinkStream<T> {
                     break;
                 }
                 if let &[a, b, c, d, CMD_DESTROY, ..] = bytes {
-                    self.gate.drop_circuit([a, b, c, d]);
+                    self.gate.drop_circuit(u32::from_be_bytes([a, b, c, d]));
                 }
                 self.admit(bytes[4])?;
             }

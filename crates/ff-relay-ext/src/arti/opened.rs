@@ -9,7 +9,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use ff_proto::cell::Boundaries;
+use ff_proto::cell::{Boundaries, CMD_DESTROY};
 use futures::io::{AsyncRead, AsyncWrite};
 
 use super::extension::{Extension, LinkHandle};
@@ -38,6 +38,8 @@ struct Counted {
     handle: Arc<LinkHandle>,
     /// Who is at the other end, and what its limit holds back.
     gate: Gate,
+    /// Cell boundaries of the bytes that have been read.
+    passed_in: Boundaries,
     /// Cell boundaries of the bytes that have been taken from tor-proto.
     passed_out: Boundaries,
 }
@@ -49,6 +51,7 @@ impl<T> OpenedLink<T> {
             handle: extension.open_link(),
             extension,
             gate: Gate::new(Greeting::of_accepting()),
+            passed_in: Boundaries::default(),
             passed_out: Boundaries::default(),
         });
         Self { inner, counted }
@@ -85,6 +88,7 @@ impl Counted {
         let at = At { extension: &self.extension, link: self.handle.id, traffic: TRAFFIC };
         let room = at.room(Direction::Received, out.len(), cx);
         if room == 0 {
+            at.give_back(Direction::Received);
             return Poll::Pending;
         }
         let allowed = at.extension.claim(at.link, Direction::Received, TRAFFIC, room, cx);
@@ -95,7 +99,19 @@ impl Counted {
         let len = bytes_moved(&result);
         at.extension.moved(at.link, Direction::Received, TRAFFIC, len);
         self.gate.greet(&out[..len], at);
+        self.on_passed_in(&out[..len]);
         result
+    }
+
+    /// Drops the waiting cells of circuits that the peer has destroyed.
+    fn on_passed_in(&mut self, bytes: &[u8]) {
+        let mut at = 0;
+        while at < bytes.len() {
+            at += self.passed_in.advance(&bytes[at..]);
+            if let (circuit, CMD_DESTROY) = self.passed_in.last_header() {
+                self.gate.drop_circuit(circuit);
+            }
+        }
     }
 
     /// Writes as much as the limits allow; what exceeds the link's own waits in its gate.
@@ -206,8 +222,10 @@ mod tests {
     use std::collections::BTreeMap;
     use std::task::Waker;
 
+    use ff_proto::cell::{CELL_LEN, CMD_VERSIONS, fixed_cell, variable_cell};
     use ff_proto::units::BytesPerSec;
 
+    use super::super::gate;
     use super::*;
     use crate::options::TargetOptions;
 
@@ -218,6 +236,8 @@ mod tests {
         written: usize,
         /// The number of flushes.
         flushed: usize,
+        /// Bytes to read.
+        incoming: Vec<u8>,
     }
 
     impl AsyncWrite for Sink {
@@ -237,6 +257,18 @@ mod tests {
 
         fn poll_close(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
             Poll::Ready(Ok(()))
+        }
+    }
+
+    impl AsyncRead for Sink {
+        fn poll_read(
+            mut self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+            out: &mut [u8],
+        ) -> Poll<io::Result<usize>> {
+            let len = self.incoming.len().min(out.len());
+            self.incoming.drain(..len).zip(out).for_each(|(byte, out)| *out = byte);
+            Poll::Ready(Ok(len))
         }
     }
 
@@ -263,6 +295,35 @@ mod tests {
         let (result, link) = write(Some(extension(Some(50_000))));
         let Poll::Ready(Ok(len)) = result else { panic!("{result:?}") };
         assert!(len < 10_000 && len == link.inner.written, "{len}");
+    }
+
+    #[test]
+    fn cells_of_a_circuit_that_the_peer_has_ended_do_not_go_out() {
+        let extension = gate::tests::extension(Some((10_000, 2000)));
+        let mut link = OpenedLink::new(Sink::default(), Some(Arc::clone(&extension)));
+        extension.greet(link.counted.as_ref().unwrap().handle.id, None);
+        let mut cx = Context::from_waker(Waker::noop());
+        let versions = variable_cell(CMD_VERSIONS, &[0, 4]).unwrap();
+        let versions = &versions[2..];
+        let cells = gate::tests::cells(0, 100);
+        for mut bytes in [versions, &cells] {
+            while !bytes.is_empty() {
+                let written = Pin::new(&mut link).poll_write(&mut cx, bytes);
+                let Poll::Ready(Ok(len)) = written else { panic!("{written:?}") };
+                bytes = &bytes[len..];
+            }
+        }
+        let before = link.inner.written;
+        let end = |circuit| fixed_cell(circuit, CMD_DESTROY, &[]).unwrap();
+        link.inner.incoming = [versions, &[0; CELL_LEN], &end(2), &end(3), &end(9)].concat();
+        let mut byte = [0];
+        while let Poll::Ready(Ok(1)) = Pin::new(&mut link).poll_read(&mut cx, &mut byte) {}
+        extension.set_ingress(None);
+        assert!(Pin::new(&mut link).poll_flush(&mut cx).is_ready());
+        let after = link.inner.written - before;
+        let held = versions.len() + cells.len() - before;
+        let gone = held / CELL_LEN * 2 / 5;
+        assert!((held - after).abs_diff(gone * CELL_LEN) <= 2 * CELL_LEN, "{held} {after}");
     }
 
     #[test]

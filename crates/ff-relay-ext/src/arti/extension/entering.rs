@@ -34,26 +34,25 @@ impl Extension {
     }
 
     /// The bytes that a link's own limit lets it move now, at most `wanted`. At 0 the task will be
-    /// woken when it may move some; a turn that the link has goes to others.
+    /// woken when it may move some.
     pub(in super::super) fn room(
         &self,
         link: LinkId,
         direction: Direction,
-        traffic: Traffic,
         wanted: usize,
         cx: &Context<'_>,
     ) -> usize {
         let now = self.now();
-        let room = self.with(|state| {
-            let room = state.ingress.room(link, direction, wanted as u64, now, cx.waker());
-            if room == 0 {
-                let share = state.target.background_allowance();
-                state.limiter.moved(link, direction, traffic, 0, share.as_ref());
-            }
-            room
-        });
+        let room =
+            self.with(|state| state.ingress.room(link, direction, wanted as u64, now, cx.waker()));
         let room = usize::try_from(room.unwrap_or(u64::MAX)).unwrap_or(usize::MAX);
         room.min(wanted)
+    }
+
+    /// Whether a link waits for its turn to send.
+    #[cfg(test)]
+    pub(in super::super) fn waits_to_send(&self, link: LinkId) -> bool {
+        self.with(|state| state.limiter.waits(link, Direction::Sent)).unwrap_or(false)
     }
 
     /// Room for the cells that wait on a limited link.

@@ -4,6 +4,7 @@ use std::task::Waker;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use ff_proto::cell::{CELL_LEN, fixed_cell};
+use ff_proto::units::BytesPerSec;
 
 use super::super::held::MAX_LINK_BYTES;
 use super::super::ingress::Listings;
@@ -47,8 +48,14 @@ impl AsyncWrite for Sink {
 
 /// An extension of a relay on which a client's link has this limit.
 pub(in super::super) fn extension(limit: Option<(u64, u64)>) -> Arc<Extension> {
+    of_a_slow_relay(limit, None)
+}
+
+/// The same of a relay that has a limit itself.
+fn of_a_slow_relay(limit: Option<(u64, u64)>, relay: Option<u64>) -> Arc<Extension> {
     let policy = TargetOptions::default().resolve(&BTreeMap::new());
-    let extension = Extension::new(policy, None, None).expect("it reads no file");
+    let relay = relay.map(BytesPerSec::new);
+    let extension = Extension::new(policy, None, relay).expect("it reads no file");
     if let Some((rate, burst)) = limit {
         let mut options = IngressOptions::default();
         for (name, value) in
@@ -151,6 +158,19 @@ fn what_exceeds_the_buffer_goes_out_at_once() {
     let at = At { extension: &extension, link: LINK, traffic: Traffic::Background };
     gate.drain(&mut sink, at, &mut Context::from_waker(Waker::noop())).unwrap();
     assert_eq!(check(&sink.bytes), 10_000);
+}
+
+#[test]
+fn what_waits_to_go_out_beyond_the_limit_keeps_its_place() {
+    let extension = of_a_slow_relay(Some(LIMIT), Some(1));
+    let (mut gate, mut sink) = (Gate::new(Greeting::of_opening()), Sink::default());
+    let bytes = cells(0, 10_000);
+    assert!(write(&mut gate, &mut sink, &extension, &bytes) < bytes.len());
+    assert!(extension.waits_to_send(LINK), "the buffer is full");
+    // As while reading, and before the next cell.
+    let at = At { extension: &extension, link: LINK, traffic: Traffic::Background };
+    gate.drain(&mut sink, at, &mut Context::from_waker(Waker::noop())).unwrap();
+    assert!(extension.waits_to_send(LINK));
 }
 
 #[test]

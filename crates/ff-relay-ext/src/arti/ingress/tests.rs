@@ -172,6 +172,22 @@ fn new_rules_and_relays_count_for_open_links() {
 }
 
 #[test]
+fn a_link_that_waits_for_more_than_a_new_burst_is_woken() {
+    let mut ingress = ingress(rules(1_000_000, 3_000_000));
+    let woken = Arc::new(Woken::default());
+    let waker = Waker::from(Arc::clone(&woken));
+    let now = MonoTime::default();
+    ingress.moved(CLIENT, Direction::Received, 3_000_000);
+    assert_eq!(ingress.room(CLIENT, Direction::Received, 16_000, now, &waker), 0);
+    let _ = ingress.set_rules(rules(20_000, 5000), NOON, now);
+    assert_eq!(woken.0.load(Ordering::Relaxed), 1);
+    // It asks for what the new limit gives.
+    assert_eq!(ingress.room(CLIENT, Direction::Received, 16_000, now, &waker), 0);
+    ingress.tick(now + Duration::from_secs(1));
+    assert_eq!(woken.0.load(Ordering::Relaxed), 2);
+}
+
+#[test]
 fn a_link_that_waits_when_its_limit_is_lifted_is_woken() {
     for lift in [
         |ingress: &mut Ingress| drop(ingress.set_rules(None, NOON, MonoTime::default())),
