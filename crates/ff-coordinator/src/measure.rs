@@ -123,9 +123,9 @@ impl MeasurePlan {
         if links <= before || before == 0 {
             return;
         }
-        for member in &mut self.team {
-            let part = (u32::from(member.sockets) * links).div_ceil(before);
-            member.sockets = u16::try_from(part).unwrap_or(u16::MAX);
+        let sockets: Vec<_> = self.team.iter().map(|member| member.sockets).collect();
+        for (member, sockets) in self.team.iter_mut().zip(spread(&sockets, links)) {
+            member.sockets = sockets;
         }
     }
 
@@ -513,6 +513,18 @@ fn forward_events(
     (receiver, tasks)
 }
 
+/// As many links in total, divided as these.
+fn spread(sockets: &[u16], links: u32) -> Vec<u16> {
+    let before = sockets.iter().copied().map(u32::from).sum::<u32>().max(1);
+    let (mut sum, mut given) = (0, 0);
+    let part = |&sockets: &u16| {
+        sum += u32::from(sockets);
+        let up_to = sum * links / before;
+        u16::try_from(up_to - std::mem::replace(&mut given, up_to)).unwrap_or(u16::MAX)
+    };
+    sockets.iter().map(part).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -523,6 +535,21 @@ mod tests {
         let target = TargetAddr { addr, ed_identity: [2; 32].into() };
         let key = SigningKey::from_bytes(&[1; 32]);
         MeasurePlan { is_local, ..MeasurePlan::new(target, key, Params::default(), Vec::new()) }
+    }
+
+    #[test]
+    fn a_team_gets_as_many_links_as_the_path_takes_and_no_more() {
+        // 512 is what a relay grants.
+        for members in 1..=8 {
+            for near in [80, 81] {
+                let spread = spread(&vec![near / members; usize::from(members)], 512);
+                assert_eq!(spread.iter().sum::<u16>(), 512, "{members} members");
+                let (least, most) = (spread.iter().min(), spread.iter().max());
+                assert!(most.zip(least).is_some_and(|(most, least)| most - least <= 1));
+            }
+        }
+        assert_eq!(spread(&[10, 30, 40], 160), [20, 60, 80]);
+        assert_eq!(spread(&[0, 0], 160), [0, 0]);
     }
 
     #[test]

@@ -28,7 +28,7 @@ pub(crate) const CONCURRENT_HANDSHAKES: usize = 32;
 /// links open in a second as over this one.
 const NEAR: Duration = Duration::from_millis(100);
 /// The largest round trip for this, because a target may delay its packets.
-const FAR: Duration = Duration::from_secs(2);
+const FAR: Duration = Duration::from_millis(500);
 
 /// The events of a measurer.
 #[derive(Debug)]
@@ -62,6 +62,8 @@ pub struct Measurer {
     needs_all: bool,
     /// The kernel's data about the links.
     tcp: TcpWatch,
+    /// Whether links may gather echoes in the kernel.
+    gathers: bool,
 }
 
 /// A worker's thread.
@@ -191,6 +193,7 @@ impl Measurer {
             alive: 0,
             needs_all,
             tcp,
+            gathers: false,
         };
         measurer.wait_until_open(flow.sockets, failure).await?;
         Ok(measurer)
@@ -306,8 +309,10 @@ impl Measurer {
         }
         let (_, sum) = self.seconds.remove(&report.second)?;
         let tcp = TcpSecond { silence_micros: sum.tcp.silence_micros, ..self.tcp.look() };
-        if tcp.is_disordered() {
-            self.workers.iter().for_each(|worker| worker.tell(Command::Gather));
+        let gathers = tcp.is_disordered(self.gathers);
+        if gathers != self.gathers && tcp.links > 0 {
+            self.gathers = gathers;
+            self.workers.iter().for_each(|worker| worker.tell(Command::Gather(gathers)));
         }
         Some(MeasurerEvent::Second(SecondReport { tcp, ..sum }))
     }
@@ -410,7 +415,7 @@ async fn open_links(order: &Order) -> (Vec<Link>, Option<LinkFailure>) {
     clippy::cast_possible_truncation,
     clippy::cast_precision_loss,
     clippy::cast_sign_loss,
-    reason = "it is from 0 to 608"
+    reason = "it is from 0 to 128"
 )]
 fn more_handshakes(round_trip: Option<Duration>) -> usize {
     let times = round_trip.unwrap_or(NEAR).clamp(NEAR, FAR).div_duration_f64(NEAR);
@@ -508,6 +513,7 @@ mod tests {
             alive: 0,
             needs_all: false,
             tcp,
+            gathers: false,
         };
         (measurer, sender)
     }
@@ -515,7 +521,7 @@ mod tests {
     #[test]
     fn over_long_paths_more_links_open_at_once() {
         let more = |millis| more_handshakes(Some(Duration::from_millis(millis)));
-        assert_eq!([0, 100, 210, 300, 2000, 9000].map(more), [0, 0, 35, 64, 608, 608]);
+        assert_eq!([0, 100, 210, 300, 500, 9000].map(more), [0, 0, 35, 64, 128, 128]);
         assert_eq!(more_handshakes(None), 0);
     }
 

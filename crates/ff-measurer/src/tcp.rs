@@ -75,11 +75,18 @@ const WIDE_TENTHS: u64 = 9;
 /// One part in this many of the received segments is out of order if about 0.2 % are lost: behind
 /// each lost one, a congestion window of others arrives early, which is 1.2 / sqrt(loss) segments.
 const DISORDERED_PART: u64 = 20;
+/// Where it was so in the second before, one in this many is enough, so that links do not change
+/// each second.
+const STILL_DISORDERED_PART: u64 = 80;
+/// Fewer segments out of order show nothing.
+const LEAST_DISORDERED: u64 = 10;
 
 impl TcpSecond {
     /// Whether segments from the target are lost often enough to keep its congestion windows small.
-    pub(crate) const fn is_disordered(&self) -> bool {
-        self.disordered_segments * DISORDERED_PART > self.received_segments
+    pub(crate) const fn is_disordered(&self, was_disordered: bool) -> bool {
+        let part = if was_disordered { STILL_DISORDERED_PART } else { DISORDERED_PART };
+        let disordered = self.disordered_segments;
+        disordered >= LEAST_DISORDERED && disordered * part > self.received_segments
     }
 
     /// Adds a connection's changes in the second.
@@ -326,13 +333,22 @@ mod tests {
 
     #[test]
     fn a_twentieth_out_of_order_is_much() {
-        for (disordered_segments, is_much) in [(0, false), (50, false), (51, true)] {
-            let received_segments = 1000;
-            let second =
-                TcpSecond { disordered_segments, received_segments, ..TcpSecond::default() };
-            assert_eq!(second.is_disordered(), is_much, "{disordered_segments}");
+        let is_much = |disordered_segments, received_segments, before| {
+            TcpSecond { disordered_segments, received_segments, ..TcpSecond::default() }
+                .is_disordered(before)
+        };
+        for (disordered, at_first, still) in [
+            (0, false, false),
+            (12, false, false),
+            (13, false, true),
+            (50, false, true),
+            (51, true, true),
+        ] {
+            let found = [false, true].map(|before| is_much(disordered, 1000, before));
+            assert_eq!(found, [at_first, still], "{disordered}");
         }
-        assert!(!TcpSecond::default().is_disordered(), "the kernel gives no data");
+        assert!(!is_much(9, 10, true), "a few segments");
+        assert!(!TcpSecond::default().is_disordered(true), "the kernel gives no data");
     }
 
     #[test]

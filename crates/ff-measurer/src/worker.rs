@@ -39,8 +39,8 @@ const BURST: Duration = Duration::from_millis(100);
 pub(crate) enum Command {
     /// Start sending at this time.
     Start(Instant),
-    /// Let links gather echoes in the kernel, because segments from the target are lost.
-    Gather,
+    /// Whether links may gather echoes in the kernel, because segments from the target are lost.
+    Gather(bool),
     /// Stop at once.
     Stop,
 }
@@ -411,7 +411,7 @@ impl Worker {
                     self.counters = Counters::new();
                 }
                 Ok(Command::Start(_)) => {}
-                Ok(Command::Gather) => self.may_gather = true,
+                Ok(Command::Gather(may)) => self.may_gather = may,
                 Ok(Command::Stop) | Err(TryRecvError::Disconnected) => {
                     self.stage = Stage::Over;
                     return;

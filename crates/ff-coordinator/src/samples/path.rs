@@ -46,8 +46,9 @@ impl Echoed {
         let rate = bytes(self.claimed[second].unwrap_or(0));
         let in_flight = bytes(self.on_way_before(second + 1));
         let on_network = rate * as_float(tcp.round_trip_now_micros) / 1e6;
-        let queue = (rate * QUEUE.as_secs_f64()).min(bytes(MAX_QUEUE_CELLS));
-        let sure = queue - rate * DELAYED_ACK.as_secs_f64();
+        let queue = rate * QUEUE.as_secs_f64();
+        // Each worker has one of at most this size; their number is not known here.
+        let sure = queue.min(bytes(MAX_QUEUE_CELLS)) - rate * DELAYED_ACK.as_secs_f64();
         if tcp.links == 0 || sure <= 0.0 {
             return (0.0, 0.0);
         }
@@ -112,7 +113,7 @@ impl Samples {
         let of = |seconds: &[SecondSample]| {
             self.estimator.estimate(seconds, self.ratio).map_or(0.0, |rate| as_float(rate.get()))
         };
-        free.len() * 2 > seconds.len() && of(&free) > MAX_RAISE * of(&seconds)
+        free.is_empty() || of(&free) > MAX_RAISE * of(&seconds)
     }
 
     /// Whether the paths of a team that was allotted so much could not have carried `least` times

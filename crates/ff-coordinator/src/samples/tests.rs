@@ -294,6 +294,18 @@ fn a_queue_that_is_not_in_the_relay_is_on_the_way() {
         losing.add_measurement(1, &report);
     }
     assert!(losing.is_path_limited(&[None; 2], 2.25 / 0.8));
+    // A fast measurer's workers keep a queue of 8 MB each, so that it may be greater.
+    let rate = 125_000_000 / 514;
+    let mut fast = samples(3, 0);
+    for second in 0..3 {
+        let sent_cells = if second == 0 { rate + rate * 3 / 10 } else { rate };
+        let report = SecondReport { sent_cells, tcp: longer(0), ..report(second, rate) };
+        let with_bursts =
+            SecondReport { tcp: TcpSecond { round_trip_micros: 30_000, ..longer(0) }, ..report };
+        fast.add_measurement(0, &with_bursts);
+        fast.add_measurement(1, &with_bursts);
+    }
+    assert!((0..3).all(|second| !fast.is_held_up(second)));
     // Part of it here and part of it there.
     let both = TcpSecond { unsent_bytes: 9 * 514, ..longer(90_000) };
     assert!(is_limited(both, both, Some(3)));
@@ -304,7 +316,9 @@ fn a_queue_that_is_not_in_the_relay_is_on_the_way() {
 fn seconds_in_which_the_way_was_cut_do_not_lower_a_conclusive_estimate() {
     let tcp = TcpSecond { links: 10, acked_bytes: 1, ..TcpSecond::default() };
     let cut_off = TcpSecond { resent_segments: 9, acked_bytes: 0, ..tcp };
-    for (cut_secs, is_limited) in [(0, false), (1, false), (2, false), (3, true), (9, true)] {
+    for (cut_secs, is_limited) in
+        [(0, false), (1, false), (2, false), (3, true), (9, true), (16, true), (30, true)]
+    {
         let mut samples = samples(30, 0);
         for second in 0..30 {
             let is_cut = second < cut_secs;

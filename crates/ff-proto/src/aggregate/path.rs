@@ -114,7 +114,8 @@ impl PathSeen {
         let independent = -(free_secs / self.connection_secs).ln() * self.connection_secs;
         let is_hardly_free = free_secs < MIN_FREE_SECS.min(self.connection_secs * MIN_FREE_PART);
         let losses = if is_hardly_free { many } else { independent.min(counted.wrong) };
-        losses / counted.segments.max(losses)
+        // A measurer may have reported anything.
+        losses / counted.segments.max(losses).max(1.0)
     }
 
     /// The mean number of segments in flight on a connection that has carried `segments` in total
@@ -157,6 +158,21 @@ mod tests {
             connection_secs: 600.0,
             sent: counted(out),
             received: counted(back),
+        }
+    }
+
+    #[test]
+    fn whatever_a_measurer_has_reported_the_loss_is_a_number() {
+        for segments in [0.0, 1.0, 1e12] {
+            for wrong in [0.0, 5.0, 1e12] {
+                for wrong_secs in [0.0, 1.0, 600.0, 1e12] {
+                    let path = path(segments, (wrong, wrong_secs), (wrong, wrong_secs));
+                    for loss in [path.loss_out(), path.loss_back()] {
+                        assert!((0.0..=1.0).contains(&loss), "{path:?}: {loss}");
+                    }
+                    assert!(path.headroom() > 0.0, "{path:?}");
+                }
+            }
         }
     }
 
