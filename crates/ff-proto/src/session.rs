@@ -22,9 +22,32 @@ pub mod target;
 use core::time::Duration;
 
 use crate::aggregate::ImpossibleReport;
+use crate::cell::{CELL_LEN, CMD_PADDING, CMD_VPADDING, CellRef};
 use crate::codec::DecodeError;
 use crate::failure::FailureKind;
 use crate::msg::{ErrCode, MeasErr};
+
+/// The padding that a peer may send on a link, in bytes: 128 cells. tor pads an idle link once in
+/// 1.5 s at most, and a measurement takes two minutes.
+pub const MAX_PADDING_BYTES: usize = 128 * CELL_LEN;
+
+/// Counts a link's padding. Without a bound, a peer could keep its reader busy for ever, or fill
+/// the line with bytes that no share counts.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Padding {
+    bytes: usize,
+}
+
+impl Padding {
+    /// Counts a cell if it is padding; returns whether it is.
+    pub(crate) fn take(&mut self, cell: &CellRef<'_>) -> Result<bool, PeerViolation> {
+        if !matches!(cell.command, CMD_PADDING | CMD_VPADDING) {
+            return Ok(false);
+        }
+        self.bytes += cell.wire_len;
+        if self.bytes > MAX_PADDING_BYTES { Err(PeerViolation::MuchPadding) } else { Ok(true) }
+    }
+}
 
 /// A violation of the protocol by a peer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -56,6 +79,9 @@ pub enum PeerViolation {
     /// A cell that is not allowed on the link.
     #[error("a cell with command {0} has no place on a measurement link")]
     UnexpectedCommand(u8),
+    /// More padding than any relay sends.
+    #[error("more than {MAX_PADDING_BYTES} bytes of padding arrived on a link")]
+    MuchPadding,
     /// A control message that is not allowed here or now.
     #[error("{0} does not belong here")]
     UnexpectedMessage(&'static str),
@@ -113,7 +139,7 @@ impl PeerViolation {
             Self::OutOfOrder { .. } => FailureKind::OutOfOrder,
             Self::MoreThanSent { .. } => FailureKind::MoreThanSent,
             Self::WrongCircuit(_) => FailureKind::WrongCircuit,
-            Self::UnexpectedCommand(_) => FailureKind::UnexpectedCommand,
+            Self::UnexpectedCommand(_) | Self::MuchPadding => FailureKind::UnexpectedCommand,
             Self::UnexpectedMessage(_) => FailureKind::UnexpectedMessage,
             Self::BadConfirmation => FailureKind::BadConfirmation,
             Self::BadGrant(_) => FailureKind::BadGrant,

@@ -13,6 +13,7 @@ use std::time::Duration;
 use ff_proto::cell::peek_cell;
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
+use tokio::task::consume_budget;
 use tokio::time::timeout;
 use tor_llcrypto::pk::ed25519::Ed25519Identity;
 use tor_llcrypto::pk::rsa::RsaIdentity;
@@ -162,6 +163,9 @@ impl ControlLink {
     /// [`ControlError::Closed`] when the relay has closed the link; every error is final.
     pub async fn recv_cell(&mut self) -> Result<OwnedCell, ControlError> {
         loop {
+            // A peer that always has sent something must not keep its caller's deadlines from
+            // being polled.
+            consume_budget().await;
             if let Some(cell) = self.next_cell() {
                 return Ok(cell);
             }
@@ -307,3 +311,62 @@ impl std::fmt::Debug for ControlLink {
 const CIPHERTEXT_BYTES: usize = 2 * MAX_WIRE;
 /// How long [`ControlLink::close`] waits for the socket to accept its last bytes.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+    use std::net::TcpListener;
+
+    use ff_proto::cell::{CMD_VPADDING, variable_cell};
+
+    use super::*;
+    use crate::link::record::tests::looped;
+
+    /// A link whose peer sends padding without end.
+    fn padded() -> ControlLink {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let peer = listener.local_addr().expect("an address");
+        let (mut sealer, opener) = looped();
+        std::thread::spawn(move || {
+            let mut tcp = listener.accept().expect("a connection").0;
+            let cell = variable_cell(CMD_VPADDING, &[]).expect("it fits");
+            let cells = cell.repeat(MAX_PLAINTEXT / cell.len());
+            loop {
+                let mut record = vec![0; cells.len() + RECORD_OVERHEAD];
+                record[HEADER..HEADER + cells.len()].copy_from_slice(&cells);
+                sealer.seal(&mut record).expect("it fits");
+                // The reader has gone.
+                if tcp.write_all(&record).is_err() {
+                    return;
+                }
+            }
+        });
+        let tcp = std::net::TcpStream::connect(peer).expect("a connection");
+        tcp.set_nonblocking(true).expect("a socket");
+        ControlLink::new(Link {
+            tcp,
+            peer,
+            sealer: looped().0,
+            opener,
+            exporter: Zeroizing::new([0; EXPORTER_LEN]),
+            leftover_ciphertext: Vec::new(),
+            leftover_plaintext: Vec::new(),
+            ed_identity: None,
+            rsa_identity: None,
+            suite: Suite::ChaCha20Poly1305,
+            link_protocol: Some(5),
+        })
+        .expect("tokio takes the socket")
+    }
+
+    #[tokio::test]
+    async fn deadlines_are_kept_while_a_relay_sends_padding() {
+        let mut link = padded();
+        let reading = async {
+            loop {
+                assert_eq!(link.recv_cell().await.expect("a cell").command, CMD_VPADDING);
+            }
+        };
+        assert!(timeout(Duration::from_millis(100), reading).await.is_err());
+    }
+}

@@ -259,7 +259,7 @@ impl Opener {
             .map_err(|_| RecordError::Forged)?;
         self.direction.seq = self.direction.seq.checked_add(1).ok_or(RecordError::KeyExhausted)?;
         let (content_type, content) = split_inner(inner)?;
-        self.count_small(content_type, content)?;
+        self.count_small(content_type, content, wire_len)?;
         match content_type {
             CONTENT_DATA => {
                 Ok(Opened::Data { plaintext: HEADER..HEADER + content.len(), wire_len })
@@ -270,11 +270,18 @@ impl Opener {
         }
     }
 
-    /// Refuses a peer whose records have almost no data. Each costs as much as a cell, so a relay
-    /// could use them to overload a measurer.
-    fn count_small(&mut self, content_type: u8, content: &[u8]) -> Result<(), RecordError> {
+    /// Refuses a peer whose records have almost no data, or are mostly TLS's own padding. Each
+    /// costs as much as a cell, so a relay could use them to overload a measurer.
+    fn count_small(
+        &mut self,
+        content_type: u8,
+        content: &[u8],
+        wire_len: usize,
+    ) -> Result<(), RecordError> {
         let data_len = if content_type == CONTENT_DATA { content.len() } else { 0 };
-        let left = (self.small_left + data_len).checked_sub(LEAST_MEAN);
+        let padding = wire_len.saturating_sub(data_len + RECORD_OVERHEAD);
+        let least = LEAST_MEAN + padding / LEAST_PART;
+        let left = (self.small_left + data_len).checked_sub(least);
         self.small_left = left.ok_or(RecordError::TooSmall)?.min(SMALL_BYTES);
         Ok(())
     }
@@ -382,6 +389,8 @@ fn alert(content: &[u8]) -> Result<Opened, RecordError> {
 const MAX_CIPHERTEXT: usize = MAX_PLAINTEXT + 256;
 /// The least mean number of data bytes in a peer's records. Relays write cells of 514 bytes.
 const LEAST_MEAN: usize = 64;
+/// One byte of data is the least for this number of bytes of TLS's padding.
+const LEAST_PART: usize = 4;
 /// The number of bytes by which records may be smaller in total: 32 records without data. Servers
 /// send two session tickets.
 const SMALL_BYTES: usize = 32 * LEAST_MEAN;
@@ -655,6 +664,23 @@ pub(crate) mod tests {
             let len = if round % 8 == 0 { 514 } else { 1 };
             let opened = opener.open(&mut sealed(&mut sealer, &vec![7; len], CONTENT_DATA));
             assert!(opened.is_ok(), "round {round}: {opened:?}");
+        }
+    }
+
+    #[test]
+    fn records_that_are_mostly_padding_are_refused() {
+        for (len, padding, expected) in
+            [(514, 1000, None), (514, 3000, Some(6)), (514, 15_000, Some(0)), (4000, 11_900, None)]
+        {
+            let (mut sealer, mut opener) = looped();
+            // Zeros behind the content's type are TLS's padding (RFC 8446 §5.4).
+            let mut content = vec![7; len];
+            content.push(CONTENT_DATA);
+            content.resize(len + padding, 0);
+            let refused = (0..1000)
+                .map(|_| opener.open(&mut sealed(&mut sealer, &content, 0)))
+                .position(|opened| opened == Err(RecordError::TooSmall));
+            assert_eq!(refused, expected, "{padding} bytes after {len}");
         }
     }
 

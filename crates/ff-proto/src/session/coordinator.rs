@@ -15,8 +15,8 @@ use core::time::Duration;
 
 use ed25519_dalek::SigningKey;
 
-use super::measurer::{control_cell, is_padding, read_control};
-use super::{PeerViolation, SessionFailure};
+use super::measurer::{control_cell, read_control};
+use super::{Padding, PeerViolation, SessionFailure};
 use crate::auth::Exporter;
 use crate::cell::{
     self, CMD_CREATE_FAST, CMD_CREATED_FAST, CMD_DESTROY, CMD_MEASUREMENT, Cell, CellRef,
@@ -99,6 +99,7 @@ pub struct CoordinatorLink {
     next_second: u16,
     /// The first second for which the target may still report its load.
     next_stats: u16,
+    padding: Padding,
 }
 
 impl CoordinatorLink {
@@ -137,6 +138,7 @@ impl CoordinatorLink {
             counts_echoes: None,
             next_second: 0,
             next_stats: 0,
+            padding: Padding::default(),
         };
         Ok((link, [request, probe]))
     }
@@ -150,9 +152,11 @@ impl CoordinatorLink {
         cell: CellRef<'_>,
         now: MonoTime,
     ) -> Result<Option<CoordinatorEvent>, SessionFailure> {
+        if self.padding.take(&cell)? {
+            return Ok(None);
+        }
         let asking = matches!(self.state, State::Asking { .. });
         match cell.command {
-            command if is_padding(command) => Ok(None),
             // Cells that were in flight when the session ended are ignored.
             _ if self.state == State::Over => Ok(None),
             // Cells keep their order, so an answer to the probe before one to the request means

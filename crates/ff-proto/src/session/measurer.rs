@@ -8,11 +8,9 @@ use ed25519_dalek::SigningKey;
 use zeroize::{Zeroize, ZeroizeOnDrop};
 
 use super::cells::{CellDrain, CellSource};
-use super::{PeerViolation, SessionFailure};
+use super::{Padding, PeerViolation, SessionFailure};
 use crate::auth::Exporter;
-use crate::cell::{
-    CMD_MEAS_ECHO, CMD_MEASUREMENT, CMD_PADDING, CMD_VPADDING, Cell, CellRef, fixed_cell,
-};
+use crate::cell::{CMD_MEAS_ECHO, CMD_MEASUREMENT, Cell, CellRef, fixed_cell};
 use crate::circuit::{CircuitKeys, EphemeralKey, Exchange};
 use crate::codec::DecodeError;
 use crate::ids::{CryptoKind, MeasurementId};
@@ -46,6 +44,7 @@ pub struct OpeningLink {
     crypto: CryptoKind,
     /// The least probability with which a cell is checked.
     check_probability: f64,
+    padding: Padding,
 }
 
 /// The result of handling a cell while opening.
@@ -71,7 +70,9 @@ impl OpeningLink {
         let create = MeasCreate { measurement, public: ephemeral.public() };
         let create = Signed::new(create, key, &exporter)
             .expect("it has no number that could be out of bounds");
-        let link = Self { measurement, exporter, ephemeral, secrets, crypto, check_probability };
+        let padding = Padding::default();
+        let link =
+            Self { measurement, exporter, ephemeral, secrets, crypto, check_probability, padding };
         (link, control_cell(MEASUREMENT_CIRC_ID, &Msg::Create(create)))
     }
 
@@ -80,8 +81,8 @@ impl OpeningLink {
     /// # Errors
     /// [`SessionFailure`] when the target refuses or breaks the protocol; the link cannot be used
     /// then.
-    pub fn handle(self, cell: CellRef<'_>) -> Result<Opening, SessionFailure> {
-        if is_padding(cell.command) {
+    pub fn handle(mut self, cell: CellRef<'_>) -> Result<Opening, SessionFailure> {
+        if self.padding.take(&cell)? {
             return Ok(Opening::Waiting(self));
         }
         match read_control(Role::Measurer, cell)? {
@@ -128,6 +129,7 @@ pub struct EchoLink {
     source: CellSource,
     /// Counts and checks the echoes.
     drain: CellDrain,
+    padding: Padding,
 }
 
 impl EchoLink {
@@ -143,6 +145,7 @@ impl EchoLink {
         Self {
             source: CellSource::new(circ_id, CMD_MEAS_ECHO, content),
             drain: CellDrain::new(content, &passage, &secrets.sampling, check_probability),
+            padding: Padding::default(),
         }
     }
 
@@ -165,7 +168,7 @@ impl EchoLink {
     #[inline]
     pub fn handle(&mut self, cell: CellRef<'_>) -> Result<EchoEvent, SessionFailure> {
         if cell.command != CMD_MEAS_ECHO {
-            return handle_other(cell);
+            return handle_other(&mut self.padding, cell);
         }
         let sent = self.source.sent();
         if self.drain.taken() == sent {
@@ -198,8 +201,8 @@ impl EchoLink {
 
 /// Handles a cell that is not an echo.
 #[cold]
-fn handle_other(cell: CellRef<'_>) -> Result<EchoEvent, SessionFailure> {
-    if is_padding(cell.command) {
+fn handle_other(padding: &mut Padding, cell: CellRef<'_>) -> Result<EchoEvent, SessionFailure> {
+    if padding.take(&cell)? {
         return Ok(EchoEvent::Ignored);
     }
     match read_control(Role::Measurer, cell)? {
@@ -207,11 +210,6 @@ fn handle_other(cell: CellRef<'_>) -> Result<EchoEvent, SessionFailure> {
         Msg::Err(error) => Err(SessionFailure::Refused(error)),
         _ => Err(PeerViolation::UnexpectedMessage("a message on an open circuit").into()),
     }
-}
-
-/// Whether cells with this command are always dropped (tor-spec: link padding).
-pub(super) fn is_padding(command: u8) -> bool {
-    matches!(command, CMD_PADDING | CMD_VPADDING)
 }
 
 /// Reads a control message to this role from a cell that must be a MEASUREMENT cell.

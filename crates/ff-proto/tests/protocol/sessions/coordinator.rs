@@ -10,7 +10,7 @@ use ff_proto::msg::{
     ErrCode, MeasBg, MeasEnd, MeasErr, MeasParams, MeasParamsOk, MeasStats, Msg, TeamCells,
 };
 use ff_proto::session::coordinator::{CoordinatorEvent, CoordinatorLink, PROBE_CIRC_ID};
-use ff_proto::session::{PeerViolation, SessionFailure};
+use ff_proto::session::{MAX_PADDING_BYTES, PeerViolation, SessionFailure};
 use ff_proto::units::{MonoTime, Ratio};
 
 use super::net::{MEASUREMENT, coordinator_key, params};
@@ -373,6 +373,21 @@ fn padding_is_ignored_everywhere() {
         assert_eq!(hear_cell(&mut link, &empty(0, CMD_PADDING)), Ok(None));
         let cell = cell::peek_cell(&vpadding).expect("whole");
         assert_eq!(link.handle(cell, MonoTime::default()), Ok(None));
+    }
+}
+
+#[test]
+fn padding_without_end_ends_the_session() {
+    let vpadding = [0, 0, 0, 0, CMD_VPADDING, 0, 0];
+    let cell = cell::peek_cell(&vpadding).expect("whole");
+    let mut link = running();
+    link.abort("a test");
+    for mut link in [asking(), running(), link] {
+        let padded = |_: &usize| link.handle(cell, MonoTime::default()) == Ok(None);
+        let count = (0..1_000_000).take_while(padded).count();
+        assert_eq!(count, MAX_PADDING_BYTES / vpadding.len());
+        let failure = link.handle(cell, MonoTime::default()).expect_err("still too much");
+        assert_eq!(failure, PeerViolation::MuchPadding.into());
     }
 }
 

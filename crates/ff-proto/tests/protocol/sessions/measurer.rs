@@ -6,8 +6,8 @@ use ff_proto::cell::{
 use ff_proto::circuit::{CircuitKeys, EchoCircuit, EphemeralKey, Exchange, ForwardKey};
 use ff_proto::ids::CryptoKind;
 use ff_proto::msg::{ErrCode, MeasBg, MeasCreated, MeasEnd, MeasErr, Msg};
-use ff_proto::session::SessionFailure;
 use ff_proto::session::measurer::{EchoEvent, EchoLink, LinkSecrets, Opening, OpeningLink};
+use ff_proto::session::{PeerViolation, SessionFailure};
 
 use super::net::{CIRC, MEASUREMENT, measurer_key};
 
@@ -242,6 +242,26 @@ fn padding_is_ignored_everywhere() {
     for padding in [padding, vpadding] {
         assert!(matches!(opening().handle(padding), Ok(Opening::Waiting(_))));
     }
+}
+
+#[test]
+fn padding_without_end_is_a_violation() {
+    let padding = cell::fixed_cell(0, CMD_PADDING, &[1; 9]).expect("it fits");
+    let padding = cell::peek_cell(&padding).expect("whole");
+    let much = || Err(PeerViolation::MuchPadding.into());
+    let (mut link, _) = echoed(0);
+    for index in 0..=128 {
+        let expected = if index < 128 { Ok(EchoEvent::Ignored) } else { much() };
+        assert_eq!(link.handle(padding), expected, "{index}");
+    }
+    let mut link = opening();
+    for _ in 0..128 {
+        link = match link.handle(padding) {
+            Ok(Opening::Waiting(link)) => link,
+            _ => panic!("it waits"),
+        };
+    }
+    assert_eq!(link.handle(padding).map(|_| EchoEvent::Ignored), much());
 }
 
 #[test]
