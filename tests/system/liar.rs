@@ -18,7 +18,8 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use ff_proto::cell::{
-    Boundaries, CELL_LEN, CMD_MEAS_ECHO, CMD_MEASUREMENT, HEADER_LEN, fixed_cell,
+    Boundaries, CELL_LEN, CMD_MEAS_ECHO, CMD_MEASUREMENT, CMD_VPADDING, HEADER_LEN, fixed_cell,
+    variable_cell,
 };
 use ff_proto::ids::{CryptoKind, MeasurementId};
 use ff_proto::msg::{ErrCode, MeasBg, MeasEnd, MeasErr, MeasStats, Msg, TeamCells};
@@ -72,6 +73,8 @@ pub(crate) enum Lie {
     ClaimShare(u8, u64),
     /// Reports other echoed cells than there were.
     CountEchoes(Count),
+    /// Sends this cell this many times with the grant: padding, or the probe's answer again.
+    Repeat(u8, u32, usize),
     /// Sends the first report with the grant.
     ReportWithGrant,
     /// Sends the reports of this many seconds at the end of the first.
@@ -301,6 +304,13 @@ impl<T> Link<T> {
                     _ => {}
                 }
                 self.say(circ_id, &Msg::ParamsOk(grant));
+                if let Lie::Repeat(command, circ_id, times) = self.liar.lie {
+                    let cell = match command {
+                        CMD_VPADDING => variable_cell(command, &[]).expect("a short body"),
+                        _ => fixed_cell(circ_id, command, &[]).expect("a short body").to_vec(),
+                    };
+                    (0..times).for_each(|_| self.send(&cell));
+                }
                 if let Lie::ReportWithGrant = self.liar.lie {
                     self.say(
                         circ_id,

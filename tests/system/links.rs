@@ -3,10 +3,10 @@
 use std::time::{Duration, Instant};
 
 use ed25519_dalek::SigningKey;
-use ff_measurer::link::control::{ControlError, ControlLink, OwnedCell};
+use ff_measurer::link::control::{ControlError, ControlLink};
 use ff_measurer::link::{self, LinkOptions};
 use ff_proto::cell::{
-    CELL_LEN, CMD_CREATE_FAST, CMD_CREATED_FAST, CMD_MEASUREMENT, Cell, CellRef, fixed_cell,
+    CELL_LEN, CMD_CREATE_FAST, CMD_CREATED_FAST, CMD_MEASUREMENT, Cell, fixed_cell,
 };
 use ff_proto::ids::{CryptoKind, MeasurementId};
 use ff_proto::msg::{ErrCode, MeasEnd, MeasParams, MeasurerGrant, Msg};
@@ -73,9 +73,7 @@ async fn echoing(
     let (opening, create) = OpeningLink::new(measurement, measurer, exporter, secrets, CRYPTO, 1.0);
     link.send_cells(&create).await.expect("sent");
     let answer = timeout(PATIENCE, link.recv_cell()).await.expect("in time").expect("an answer");
-    let OwnedCell { circ_id, command, body } = &answer;
-    let cell = CellRef { circ_id: *circ_id, command: *command, body, wire_len: CELL_LEN };
-    let mut circuit = match opening.handle(cell) {
+    let mut circuit = match opening.handle(answer.as_cell()) {
         Ok(Opening::Open(circuit)) => circuit,
         Err(SessionFailure::Refused(error)) if error.code == ErrCode::UNKNOWN_MEASUREMENT => {
             return None;

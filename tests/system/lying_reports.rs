@@ -6,8 +6,10 @@
 use ff_coordinator::team::TeamMember;
 use ff_plan::outcome::Outcome;
 use ff_proto::aggregate::{Draw, Verdict, estimate};
+use ff_proto::cell::{CMD_CREATED_FAST, CMD_DESTROY, CMD_PADDING, CMD_VPADDING};
 use ff_proto::ids::{CryptoKind, Ed25519Id};
 use ff_proto::msg::ErrCode;
+use ff_proto::session::coordinator::PROBE_CIRC_ID;
 use ff_proto::units::{BytesPerSec, Cells};
 
 use crate::liar::{Count, Lie};
@@ -47,6 +49,18 @@ async fn background_above_the_allowance_is_caught() {
 #[tokio::test]
 async fn a_report_before_the_start_is_caught() {
     assert_worthless(Lie::ReportWithGrant, 20, "unexpected_message").await;
+}
+
+#[tokio::test]
+async fn endless_padding_and_answers_to_the_probe_are_caught() {
+    for (command, circ_id) in [
+        (CMD_VPADDING, 0),
+        (CMD_PADDING, 0),
+        (CMD_CREATED_FAST, PROBE_CIRC_ID),
+        (CMD_DESTROY, PROBE_CIRC_ID),
+    ] {
+        assert_worthless(Lie::Repeat(command, circ_id, 20_000), 20, "unexpected_command").await;
+    }
 }
 
 #[tokio::test]

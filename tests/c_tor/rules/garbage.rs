@@ -12,8 +12,7 @@ use rand::{Rng, RngExt, SeedableRng};
 use tokio::time::timeout;
 
 use super::session::{
-    Coordinator, LONGEST_SECS, MeasurementLink, Member, cell_ref, codes_until_closed, next_cell,
-    open, send,
+    Coordinator, LONGEST_SECS, MeasurementLink, Member, codes_until_closed, next_cell, open, send,
 };
 use super::{LAB, Relay};
 
@@ -88,7 +87,7 @@ async fn fate_of(link: &mut MeasurementLink) -> Fate {
     while echoed < cells.len() {
         let Some(cell) = next_cell(&mut link.link).await else { return Fate::Closes };
         if cell.command == CMD_MEAS_ECHO {
-            link.state.handle(cell_ref(&cell)).expect("the right echo");
+            link.state.handle(cell.as_cell()).expect("the right echo");
             echoed += 1;
         }
     }

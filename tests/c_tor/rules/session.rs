@@ -10,9 +10,7 @@ use ed25519_dalek::SigningKey;
 use ff_measurer::link::control::{ControlLink, OwnedCell};
 use ff_measurer::link::{self, LinkError, LinkOptions, TargetAddr};
 use ff_measurer::measurer_id;
-use ff_proto::cell::{
-    CMD_MEAS_ECHO, CMD_MEASUREMENT, CMD_PADDING, CMD_VPADDING, Cell, CellRef, fixed_cell,
-};
+use ff_proto::cell::{CMD_MEAS_ECHO, CMD_MEASUREMENT, CMD_PADDING, CMD_VPADDING, Cell, fixed_cell};
 use ff_proto::ids::{CryptoKind, MeasurementId};
 use ff_proto::msg::{ErrCode, MeasEnd, MeasErr, MeasParams, MeasParamsOk, MeasurerGrant, Msg};
 use ff_proto::session::SessionFailure;
@@ -305,7 +303,7 @@ impl MeasurementLink {
                 break cell;
             }
         };
-        match opening.handle(cell_ref(&cell)) {
+        match opening.handle(cell.as_cell()) {
             Ok(Opening::Open(state)) => Ok(Self { link, state: *state }),
             Err(SessionFailure::Refused(error)) => {
                 assert_eq!(codes_until_closed(&mut link).await, []);
@@ -350,14 +348,9 @@ impl MeasurementLink {
             for _ in batch {
                 let cell = next_cell(&mut self.link).await.expect("echo cells come back");
                 assert_eq!(cell.command, CMD_MEAS_ECHO);
-                let event = self.state.handle(cell_ref(&cell));
+                let event = self.state.handle(cell.as_cell());
                 assert!(matches!(event, Ok(EchoEvent::Checked)), "{event:?}");
             }
         }
     }
-}
-
-/// A cell as the sessions take it.
-pub(crate) fn cell_ref(cell: &OwnedCell) -> CellRef<'_> {
-    CellRef { circ_id: cell.circ_id, command: cell.command, body: &cell.body, wire_len: 0 }
 }

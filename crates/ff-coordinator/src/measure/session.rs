@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use ed25519_dalek::SigningKey;
 use ff_measurer::link;
 use ff_measurer::link::control::{ControlError, ControlLink};
-use ff_proto::cell::{Cell, CellRef};
+use ff_proto::cell::Cell;
 use ff_proto::ids::MeasurementId;
 use ff_proto::msg::{MeasParams, MeasParamsOk, MeasurerGrant};
 use ff_proto::session::SessionFailure;
@@ -91,14 +91,7 @@ impl Session {
             let Ok(cell) = tokio::time::timeout(wait, self.link.recv_cell()).await else {
                 continue;
             };
-            let cell = cell?;
-            let cell = CellRef {
-                circ_id: cell.circ_id,
-                command: cell.command,
-                body: &cell.body,
-                wire_len: 0,
-            };
-            if let Some(event) = self.state.handle(cell, self.now())? {
+            if let Some(event) = self.state.handle(cell?.as_cell(), self.now())? {
                 return Ok(event);
             }
         }

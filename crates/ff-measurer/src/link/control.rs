@@ -10,7 +10,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use ff_proto::cell::peek_cell;
+use ff_proto::cell::{CellRef, HEADER_LEN, is_variable_length, peek_cell};
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
 use tokio::task::consume_budget;
@@ -36,6 +36,16 @@ pub struct OwnedCell {
     pub command: u8,
     /// The body, without a variable-length cell's length field.
     pub body: Vec<u8>,
+}
+
+impl OwnedCell {
+    /// The cell, borrowed.
+    #[must_use]
+    pub fn as_cell(&self) -> CellRef<'_> {
+        let length = if is_variable_length(self.command) { 2 } else { 0 };
+        let wire_len = HEADER_LEN + length + self.body.len();
+        CellRef { circ_id: self.circ_id, command: self.command, body: &self.body, wire_len }
+    }
 }
 
 /// Why a control link ended.
@@ -100,8 +110,10 @@ pub struct ControlLink {
     outgoing: Vec<u8>,
     /// Received bytes that are not decrypted; at most [`CIPHERTEXT_BYTES`].
     ciphertext: Vec<u8>,
-    /// Decrypted bytes that the caller has not received; less than a cell and a record.
+    /// Decrypted bytes: less than a cell and a record, and cells that the caller has received.
     plain: Vec<u8>,
+    /// The number of these in cells that the caller has received.
+    taken: usize,
     /// Whether the relay has announced the end of its data.
     closed: bool,
     /// The link's other properties.
@@ -127,6 +139,7 @@ impl ControlLink {
             outgoing: Vec::new(),
             ciphertext: link.leftover_ciphertext,
             plain: link.leftover_plaintext,
+            taken: 0,
             closed: false,
             about,
         })
@@ -196,7 +209,8 @@ impl ControlLink {
     ///
     /// # Errors
     /// [`ControlError::Io`] when tokio does not release the socket.
-    pub fn into_link(self) -> Result<Link, ControlError> {
+    pub fn into_link(mut self) -> Result<Link, ControlError> {
+        self.plain.drain(..self.taken);
         let Self { tcp, peer, exporter, sealer, opener, ciphertext, plain, about, .. } = self;
         let tcp = tcp.into_std().map_err(|source| ControlError::Io { peer, source })?;
         let About { ed_identity, rsa_identity, suite, link_protocol } = about;
@@ -229,11 +243,10 @@ impl ControlLink {
 
     /// Takes the first cell out of the plaintext, if it is whole.
     fn next_cell(&mut self) -> Option<OwnedCell> {
-        let cell = peek_cell(&self.plain)?;
+        let cell = peek_cell(&self.plain[self.taken..])?;
         let owned =
             OwnedCell { circ_id: cell.circ_id, command: cell.command, body: cell.body.to_vec() };
-        let wire_len = cell.wire_len;
-        self.plain.drain(..wire_len);
+        self.taken += cell.wire_len;
         Some(owned)
     }
 
@@ -244,6 +257,7 @@ impl ControlLink {
         let wire_len = match opened.map_err(|source| ControlError::Record { peer, source })? {
             Opened::Incomplete { .. } => return Ok(false),
             Opened::Data { plaintext, wire_len } => {
+                self.plain.drain(..std::mem::take(&mut self.taken));
                 self.plain.extend_from_slice(&self.ciphertext[plaintext]);
                 wire_len
             }

@@ -62,6 +62,9 @@ pub enum CoordinatorEvent {
     Ended,
 }
 
+/// The most cells of the probe's circuit: its answer and its end.
+const MAX_OF_PROBE: u8 = 2;
+
 /// The state of the session: `Asking -> Granted -> Running -> Over`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
@@ -100,6 +103,8 @@ pub struct CoordinatorLink {
     /// The first second for which the target may still report its load.
     next_stats: u16,
     padding: Padding,
+    /// The cells of the probe's circuit that came after the grant.
+    of_probe: u8,
 }
 
 impl CoordinatorLink {
@@ -139,6 +144,7 @@ impl CoordinatorLink {
             next_second: 0,
             next_stats: 0,
             padding: Padding::default(),
+            of_probe: 0,
         };
         Ok((link, [request, probe]))
     }
@@ -155,21 +161,28 @@ impl CoordinatorLink {
         if self.padding.take(&cell)? {
             return Ok(None);
         }
-        let asking = matches!(self.state, State::Asking { .. });
         match cell.command {
             // Cells that were in flight when the session ended are ignored.
             _ if self.state == State::Over => Ok(None),
             // Cells keep their order, so an answer to the probe before one to the request means
             // that there will be none.
             CMD_CREATED_FAST | CMD_DESTROY if cell.circ_id == PROBE_CIRC_ID => {
-                if asking {
-                    Err(SessionFailure::NotSupported)
-                } else {
-                    Ok(None)
-                }
+                self.handle_probes(cell.command)
             }
             _ => self.handle_message(read_control(Role::Coordinator, cell)?, now),
         }
+    }
+
+    /// Handles a cell of the probe's circuit: its answer, or its end.
+    fn handle_probes(&mut self, command: u8) -> Result<Option<CoordinatorEvent>, SessionFailure> {
+        if matches!(self.state, State::Asking { .. }) {
+            return Err(SessionFailure::NotSupported);
+        }
+        if self.of_probe >= MAX_OF_PROBE {
+            return Err(PeerViolation::UnexpectedCommand(command).into());
+        }
+        self.of_probe += 1;
+        Ok(None)
     }
 
     /// Handles a control message (PROTOCOL.md §7.5).
