@@ -36,6 +36,16 @@ pub use self::core::{Action, Core, Effect};
 pub use self::drive::{Daemon, Handle, page};
 pub use self::setup::identity;
 
+/// A runtime for the page: one thread.
+///
+/// # Errors
+/// When the system has no thread or file descriptor left.
+pub(crate) fn page_runtime() -> Result<Runtime> {
+    let mut builder = Builder::new_multi_thread();
+    let runtime = builder.worker_threads(1).thread_name("page").enable_all().build();
+    runtime.context("Failed to start a runtime for the page")
+}
+
 /// A runtime for coordinators. Arti's TLS then uses aws-lc-rs, unless the process has chosen
 /// another library.
 ///

@@ -162,7 +162,7 @@ mod tests {
         std::fs::write(&copy, lines.join("\n")).expect("written");
         let opened = Store::open(&store, [7; 32]).expect("a store");
         let asked = |store: &Store, relay: u8| {
-            store.grants_used(&[relay; 20], now - 5 * 24 * 3600).expect("read")
+            store.grants_used(&[relay; 20], now - 5 * 24 * 3600, u64::MAX).expect("read")
         };
         assert_eq!(asked(&opened, 1), [now - 3600, now - 60]);
         assert!([2, 3, 4].iter().all(|&relay| asked(&opened, relay).is_empty()));
@@ -184,7 +184,7 @@ mod tests {
         file.seek(SeekFrom::End(0)).expect("its end");
         writeln!(file, "\n{relay} {now}").expect("written");
         let opened = Store::open(&store, [7; 32]).expect("a store");
-        assert_eq!(opened.grants_used(&[1; 20], now - 1).expect("read"), [now]);
+        assert_eq!(opened.grants_used(&[1; 20], now - 1, u64::MAX).expect("read"), [now]);
         let pipe = dir.path().join("other.grants");
         let made = std::process::Command::new("mkfifo").arg(&pipe).status().expect("mkfifo");
         assert!(made.success());

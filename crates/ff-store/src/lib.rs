@@ -30,7 +30,7 @@ use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rusqlite::{Connection, Transaction, TransactionBehavior};
+use rusqlite::{Connection, TransactionBehavior};
 
 pub use self::attempt::{Attempt, Begin, RunningAttempt, Seconds, Share};
 pub use self::disputes::DisputeRow;
@@ -157,7 +157,36 @@ impl Store {
         })
     }
 
-    /// Writes all changes of `work` or none; they are on the disk when this returns.
+    /// Begins changes that belong together: they reach the disk when
+    /// [`end_together`](Self::end_together) ends them. Thousands of changes one by one would each
+    /// wait for the disk.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn begin_together(&mut self) -> Result<(), StoreError> {
+        let Reader { db, path } = &self.reader;
+        db.execute_batch("BEGIN IMMEDIATE").map_err(error::sqlite(path, "begin changes"))
+    }
+
+    /// Ends changes that belong together: keeps all of them, or none if `result` is an error.
+    ///
+    /// # Errors
+    /// That error, or [`StoreError`] if they cannot be kept; then none is.
+    pub fn end_together<T>(&mut self, result: Result<T, StoreError>) -> Result<T, StoreError> {
+        let Reader { db, path } = &self.reader;
+        let ended = result.and_then(|value| {
+            db.execute_batch("COMMIT").map_err(error::sqlite(path, "end changes"))?;
+            Ok(value)
+        });
+        // An error may have ended the transaction already.
+        if ended.is_err() && !db.is_autocommit() {
+            db.execute_batch("ROLLBACK").map_err(error::sqlite(path, "take back changes"))?;
+        }
+        ended
+    }
+
+    /// Writes all changes of `work` or none. They are on the disk when this returns, or with the
+    /// other changes to which they belong.
     fn write<T>(
         &mut self,
         action: &'static str,
@@ -165,21 +194,27 @@ impl Store {
     ) -> Result<T, StoreError> {
         let Reader { db, path } = &mut self.reader;
         let fail = error::sqlite(path, action);
+        if !db.is_autocommit() {
+            let part = db.savepoint().map_err(&fail)?;
+            let value = work(&Writing { db: &part, path, action })?;
+            part.commit().map_err(&fail)?;
+            return Ok(value);
+        }
         let patience = if self.is_locked { Duration::ZERO } else { PATIENCE };
         db.busy_timeout(patience).map_err(&fail)?;
         let begun = db.transaction_with_behavior(TransactionBehavior::Immediate).map_err(&fail);
         self.is_locked = matches!(begun, Err(StoreError::Locked { .. }));
-        let writing = Writing { db: begun?, path, action };
-        let value = work(&writing)?;
-        writing.db.commit().map_err(&fail)?;
+        let transaction = begun?;
+        let value = work(&Writing { db: &transaction, path, action })?;
+        transaction.commit().map_err(&fail)?;
         Ok(value)
     }
 }
 
 /// A transaction with its action.
 struct Writing<'a> {
-    /// The transaction.
-    db: Transaction<'a>,
+    /// The connection, in the transaction.
+    db: &'a Connection,
     /// The store, for errors.
     path: &'a Path,
     /// The current action, for errors.

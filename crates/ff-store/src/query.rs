@@ -254,7 +254,7 @@ impl Reader {
         Ok(found)
     }
 
-    /// When attempts began, at `since` or later, that may have used one of the measurements that a
+    /// When attempts began, from `since` to `until`, that may have used one of the measurements that a
     /// relay grants, in seconds since 1970, in order.
     ///
     /// # Errors
@@ -263,13 +263,16 @@ impl Reader {
         &self,
         fingerprint: &Fingerprint,
         since_unix_secs: u64,
+        until_unix_secs: u64,
     ) -> Result<Vec<u64>, StoreError> {
-        let sql = "SELECT id, started_unix_secs FROM attempts WHERE grant_used = 1 AND started_unix_secs >= ?2
+        let sql = "SELECT id, started_unix_secs FROM attempts WHERE grant_used = 1
+                   AND started_unix_secs BETWEEN ?2 AND ?3
                    AND target IN (SELECT id FROM targets WHERE fingerprint = ?1)
-                   UNION ALL SELECT id, unix_secs FROM copied_grants WHERE fingerprint = ?1 AND unix_secs >= ?2
-                   ORDER BY 2";
+                   UNION ALL SELECT id, unix_secs FROM copied_grants WHERE fingerprint = ?1
+                   AND unix_secs BETWEEN ?2 AND ?3 ORDER BY 2";
         let since = Number(since_unix_secs.min(LAST));
-        self.all("attempts", sql, params![fingerprint, since], |columns| {
+        let until = Number(until_unix_secs.min(LAST));
+        self.all("attempts", sql, params![fingerprint, since, until], |columns| {
             let _id: i64 = columns.take()?;
             columns.of()
         })

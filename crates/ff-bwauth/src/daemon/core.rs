@@ -303,7 +303,9 @@ impl Core {
             Ok(()) => self.test_store(now),
             Err(error) => self.store_fails("so nothing new is measured", error, now),
         }
+        // A file from a clock that was ahead would keep later ones from being written.
         if self.due.publish <= now
+            && now >= self.quiet_until
             && is_free(self.publishing, now)
             && let Some(publication) = self.publication(now)
         {
@@ -337,7 +339,9 @@ impl Core {
 
     /// Begins a new period if it is time, and its due slots.
     fn keep_course(&mut self, now: u64, effects: &mut Vec<Effect>) -> Result<(), StoreError> {
-        if now < self.quiet_until {
+        // A store that fails is tried again once a while: each time may load the period.
+        let is_failing = self.store_error.is_some() && now < self.due.probe;
+        if now < self.quiet_until || is_failing {
             return Ok(());
         }
         let number = self.common.number(now);
@@ -493,13 +497,20 @@ impl Core {
                 rows.entry(what.fingerprint).or_default().push(id);
             }
         }
-        gone.iter().try_for_each(|&relay| {
+        self.store.begin_together()?;
+        let noted = gone.iter().try_for_each(|&relay| {
             let rows = rows.remove(&relay).unwrap_or_default();
             let event = Event::Vanish { relay, from_slot };
             // A relay whose descriptor is missing here has not left.
             let reason = self.why_unreachable(&relay).unwrap_or(GONE);
             self.note_instead(event, &rows, |_| reason.to_owned()).map(drop)
-        })
+        });
+        let ended = self.store.end_together(noted);
+        if ended.is_err() {
+            // None of the events is stored: the period is loaded again from the store.
+            self.course = None;
+        }
+        ended
     }
 
     /// Why a relay cannot be reached by the last consensus and its descriptor; `None` if it can, or

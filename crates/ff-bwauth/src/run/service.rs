@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use ff_base::files::{self, Readers};
@@ -103,6 +104,8 @@ pub(super) fn run(args: &RunArgs) -> Result<ExitCode> {
         note(&format!("the old store is now {}", aside.display()));
     }
     let runtime = daemon::runtime()?;
+    // What the page computes must not delay measurements, nor the daemon's loop the page.
+    let of_page = daemon::page_runtime()?;
     runtime.block_on(async {
         let (daemon, handle) = Daemon::new(&config)?;
         let (addr, page) = daemon::page(&config, &handle).await?;
@@ -110,14 +113,14 @@ pub(super) fn run(args: &RunArgs) -> Result<ExitCode> {
         if let Some(addr) = addr {
             note(&format!("ff-bwauth: its page is http://{addr}/"));
         }
-        // A task of its own, so that the page answers while the daemon's loop is busy.
-        let page = tokio::spawn(page);
+        let page = of_page.spawn(page);
         tokio::select! {
             ended = daemon.run(&args.config) => ended,
             _ = page => bail!("the page ended"),
         }
     })?;
-    runtime.shutdown_timeout(std::time::Duration::from_secs(1));
+    of_page.shutdown_timeout(Duration::from_secs(1));
+    runtime.shutdown_timeout(Duration::from_secs(1));
     Ok(ExitCode::SUCCESS)
 }
 

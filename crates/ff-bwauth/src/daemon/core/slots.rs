@@ -285,7 +285,9 @@ impl Core {
         relay: &Fingerprint,
         now: u64,
     ) -> Result<Vec<u64>, StoreError> {
-        self.store.grants_used(relay, now.saturating_sub(self.grant_secs()))
+        // Those of a clock that was days ahead must not keep a relay from being asked until then.
+        let (since, until) = (now.saturating_sub(self.grant_secs()), now + self.grant_secs());
+        self.store.grants_used(relay, since, until)
     }
 
     /// How long a grant counts at most, in seconds.

@@ -1,6 +1,6 @@
 //! Relays' reports on the team's measurers, and which measurers are believed.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, SocketAddr};
 
 use ff_base::identity::Fingerprint;
@@ -20,8 +20,9 @@ use crate::daemon::view::View;
 /// Relays' reports on measurers in this period and the one before.
 #[derive(Debug, Default)]
 pub(in crate::daemon) struct Heard {
-    /// The reports of each relay, and its addresses.
-    relays: HashMap<Fingerprint, (Said, Vec<IpAddr>)>,
+    /// The reports of each relay, and when it was last measured at each of its addresses, in
+    /// seconds since 1970.
+    relays: HashMap<Fingerprint, (Said, BTreeMap<IpAddr, u64>)>,
     /// Whether a report is newer than the last judgement of the team.
     is_new: bool,
     /// The standing of each measurer, in the team's order.
@@ -42,9 +43,9 @@ impl Heard {
     fn hear(&mut self, word: &Word, address: &str) {
         let (said, addresses) = self.relays.entry(word.relay).or_default();
         said.hear(word);
-        let address = address.parse().map(|address: SocketAddr| address.ip());
-        if let Some(address) = address.ok().filter(|address| !addresses.contains(address)) {
-            addresses.push(address);
+        if let Ok(address) = address.parse::<SocketAddr>() {
+            let last = addresses.entry(address.ip()).or_default();
+            *last = word.unix_secs.max(*last);
         }
         self.is_new = true;
     }
@@ -59,12 +60,12 @@ impl Heard {
         let mut left: HashMap<_, _> = self.relays.iter().collect();
         for relay in &mut relays {
             if let Some((_, addresses)) = left.remove(&relay.fingerprint) {
-                relay.addresses.extend(addresses);
+                relay.addresses.extend(addresses.keys());
             }
         }
         relays.extend(left.into_iter().map(|(&fingerprint, (_, addresses))| ScheduledRelay {
             fingerprint,
-            addresses: addresses.clone(),
+            addresses: addresses.keys().copied().collect(),
             ..ScheduledRelay::default()
         }));
         let mut all = Vec::new();
@@ -78,8 +79,8 @@ impl Heard {
 }
 
 /// The reports of a relay of this group at these addresses.
-fn spoken(group: u64, (said, addresses): &(Said, Vec<IpAddr>)) -> (Speaker, &Said) {
-    let network = addresses.iter().map(|&address| network(address)).min();
+fn spoken(group: u64, (said, addresses): &(Said, BTreeMap<IpAddr, u64>)) -> (Speaker, &Said) {
+    let network = addresses.keys().map(|&address| network(address)).min();
     (Speaker { group, network }, said)
 }
 
@@ -120,7 +121,10 @@ impl Core {
         // By the current period: a clock that is ahead for a moment does not discard reports.
         if let Some(course) = &self.course {
             let since = self.common.disputes_since(course.start);
-            self.heard.relays.retain(|_, (said, _)| said.forget(since));
+            self.heard.relays.retain(|_, (said, addresses)| {
+                addresses.retain(|_, last| *last >= since);
+                said.forget(since)
+            });
         }
         let team: Vec<_> = self.team.iter().map(|member| member.measurer.id()).collect();
         let standings = judge(self.heard.by_group(view).into_iter(), &team);

@@ -3,7 +3,7 @@
 use ff_plan::outcome::Failure;
 use ff_proto::aggregate::Draw;
 use ff_proto::failure::FailureKind;
-use ff_store::{Begin, Kind, State, Store};
+use ff_store::{Begin, Kind, State, Store, StoreError};
 
 use super::{COORDINATOR, Temporary, begin_relay, message, period, to_plan};
 use crate::samples::{NOW, outcome};
@@ -110,11 +110,30 @@ fn what_was_interrupted_is_a_failure_and_counts_as_a_grant() {
     let failure = found.outcome.result.expect_err("it failed");
     assert_eq!((failure.kind, found.outcome.draw), (FailureKind::Interrupted, Draw::Void));
     assert_eq!(found.slot, Some((20, 1)));
-    assert_eq!(store.grants_used(&[1; 20], 0).expect("read").len(), 1);
+    assert_eq!(store.grants_used(&[1; 20], 0, u64::MAX).expect("read").len(), 1);
     assert!(store.pending(20).expect("read").is_empty(), "the relay is not asked again by itself");
     let coverage = store.coverage(20).expect("read");
     assert_eq!(coverage.failures.get("interrupted"), Some(&1));
     drop(dir);
+}
+
+#[test]
+fn changes_that_belong_together_are_kept_or_none_is() {
+    let mut temporary = Temporary::new();
+    for (is_kept, kept) in [(false, 0), (true, 2)] {
+        let store = &mut temporary.store;
+        store.begin_together().expect("begun");
+        for index in 0..2 {
+            store.begin_attempt(&begin_relay(index)).expect("begun");
+        }
+        let result = if is_kept { Ok(7) } else { Err(StoreError::NoSuchPeriod(1)) };
+        let ended = store.end_together(result);
+        assert_eq!(ended.ok(), is_kept.then_some(7));
+        assert_eq!(store.running().expect("read").len(), kept);
+        // What follows is a change of its own.
+        store.close_interrupted(NOW).expect("closed");
+        assert!(store.running().expect("read").is_empty());
+    }
 }
 
 #[test]
@@ -136,16 +155,17 @@ fn grants_count_unless_the_relay_cannot_have_given_one() {
         failed.granted_secs = granted;
         temporary.put(&failed);
         assert_eq!(
-            temporary.store.grants_used(&[1; 20], NOW - 90).expect("read").len(),
+            temporary.store.grants_used(&[1; 20], NOW - 90, u64::MAX).expect("read").len(),
             expected,
             "{kind:?}"
         );
     }
-    assert!(temporary.store.grants_used(&[1; 20], NOW - 89).expect("read").is_empty());
-    assert!(temporary.store.grants_used(&[2; 20], 0).expect("read").is_empty());
+    assert!(temporary.store.grants_used(&[1; 20], NOW - 89, u64::MAX).expect("read").is_empty());
+    assert!(temporary.store.grants_used(&[2; 20], 0, u64::MAX).expect("read").is_empty());
+    assert!(temporary.store.grants_used(&[1; 20], 0, NOW - 91).expect("read").is_empty());
     temporary.store.begin_attempt(&begin_relay(1)).expect("begun");
     assert_eq!(
-        temporary.store.grants_used(&[1; 20], 0).expect("read").len(),
+        temporary.store.grants_used(&[1; 20], 0, u64::MAX).expect("read").len(),
         5,
         "also before it is known"
     );

@@ -282,7 +282,9 @@ fn a_year_of_10000_relays_is_opened_and_asked_fast_and_in_little_memory() {
             drop(store.history(&fingerprint, 400, Seconds::Without).expect("read"));
         });
         query("grants used", &|store| {
-            assert!(!store.grants_used(&fingerprint, TODAY - DAY).expect("read").is_empty());
+            assert!(
+                !store.grants_used(&fingerprint, TODAY - DAY, u64::MAX).expect("read").is_empty()
+            );
         });
         if round == 3 {
             for (what, took) in times {

@@ -121,6 +121,12 @@ fn a_clock_that_has_jumped_is_a_problem_as_long_as_nothing_begins() {
     let until = core.status(START).quiet_until_unix_secs.expect("for a while");
     assert!(problem(&core.status(until - 1), Cause::Clock).is_some());
     assert_eq!(problem(&core.status(until), Cause::Clock), None);
+    // Nor is a file written, which could be of the future.
+    core.apply(Action::PublishNow, START);
+    let publishes =
+        |effects: &[Effect]| effects.iter().any(|one| matches!(one, Effect::Publish(_)));
+    assert!(!publishes(&core.apply(Action::Tick, until - 1)));
+    assert!(publishes(&core.apply(Action::Tick, until)));
 }
 
 #[test]
