@@ -13,7 +13,7 @@ mod reply;
 
 use std::collections::VecDeque;
 use std::fs;
-use std::io::{ErrorKind, Read, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -21,6 +21,8 @@ use std::time::{Duration, Instant};
 
 pub use circuit::CircuitId;
 pub use reply::{Event, Reply, ReplyLine};
+use rustix::io::retry_on_intr;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with, sockopt};
 
 use crate::error::{Error, Result};
 
@@ -34,6 +36,9 @@ pub struct Control {
     events: VecDeque<Event>,
     /// Events subscribed to, without those that `circuit` adds.
     subscribed: Vec<String>,
+    /// Commands whose replies were not awaited any longer and may still come. tor answers in order,
+    /// so that they come before those to later commands.
+    late: usize,
 }
 
 impl Control {
@@ -47,13 +52,10 @@ impl Control {
     /// If the socket does not exist or tor refuses authentication.
     pub fn open(dir: &Path) -> Result<Self> {
         let path = dir.join(SOCKET);
-        let socket = UnixStream::connect(&path)
+        let socket = connect(&path, Self::REPLY_TIMEOUT)
             .map_err(Error::io(format!("connect to {}", path.display())))?;
-        // A stopped tor does not read.
-        let set = socket.set_write_timeout(Some(Self::REPLY_TIMEOUT));
-        set.map_err(Error::io(format!("set up {}", path.display())))?;
         let (received, events) = (Vec::new(), VecDeque::new());
-        let mut control = Self { socket, received, events, subscribed: Vec::new() };
+        let mut control = Self { socket, received, events, subscribed: Vec::new(), late: 0 };
         // The directory's mode protects the socket; tests may ask for a cookie too.
         let cookie = fs::read(dir.join("control_auth_cookie")).unwrap_or_default();
         control.command(format!("AUTHENTICATE {}", hex::encode(cookie)).trim_end())?;
@@ -65,8 +67,13 @@ impl Control {
     /// # Errors
     /// [`Error::Refused`] if the reply's code is not a success, and errors of the connection.
     pub fn command(&mut self, line: &str) -> Result<Reply> {
+        self.command_within(line, Self::REPLY_TIMEOUT)
+    }
+
+    /// As [`Self::command`], with another longest wait.
+    fn command_within(&mut self, line: &str, time: Duration) -> Result<Reply> {
         self.send(line)?;
-        self.reply_to(line)
+        self.reply_to(line, time)
     }
 
     /// Value of a key of `GETINFO`.
@@ -120,6 +127,7 @@ impl Control {
             if message.code == EVENT {
                 return Ok(Some(message.into()));
             }
+            self.late = self.late.saturating_sub(1);
         }
         Ok(None)
     }
@@ -152,8 +160,8 @@ impl Control {
     }
 
     /// Waits for the reply to a command that was sent.
-    fn reply_to(&mut self, line: &str) -> Result<Reply> {
-        let deadline = Instant::now() + Self::REPLY_TIMEOUT;
+    fn reply_to(&mut self, line: &str, time: Duration) -> Result<Reply> {
+        let deadline = Instant::now() + time;
         while let Some(message) = self.next_message(deadline)? {
             match message.code {
                 EVENT if self.events.len() >= MOST_EVENTS => {
@@ -162,6 +170,7 @@ impl Control {
                     )));
                 }
                 EVENT => self.events.push_back(message.into()),
+                _ if self.late > 0 => self.late -= 1,
                 _ if message.is_ok() => return Ok(message),
                 code => {
                     let reply = format!("{code} {}", message.text());
@@ -169,8 +178,9 @@ impl Control {
                 }
             }
         }
+        self.late += 1;
         let what = format!("no reply to {line:?}");
-        Err(Error::Timeout { what, after: Self::REPLY_TIMEOUT, detail: String::new() })
+        Err(Error::Timeout { what, after: time, detail: String::new() })
     }
 
     /// Next reply or event; `None` at the deadline.
@@ -236,12 +246,23 @@ const MOST_BYTES: usize = 16 << 20;
 /// Most events queued before a reply: more than tor sends within `REPLY_TIMEOUT`.
 const MOST_EVENTS: usize = 100_000;
 
+/// Connects to a Unix socket. A stopped tor accepts nothing and reads nothing: connecting waits at
+/// most `time` for a place in its queue, and each write as long for room.
+fn connect(path: &Path, time: Duration) -> io::Result<UnixStream> {
+    let address = SocketAddrUnix::new(path)?;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    sockopt::set_socket_timeout(&socket, sockopt::Timeout::Send, Some(time))?;
+    retry_on_intr(|| rustix::net::connect(&socket, &address))?;
+    Ok(socket.into())
+}
+
 fn is_timeout(kind: ErrorKind) -> bool {
     matches!(kind, ErrorKind::WouldBlock | ErrorKind::TimedOut)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::io::{BufRead as _, BufReader};
     use std::os::unix::net::UnixListener;
     use std::thread;
 
@@ -258,6 +279,49 @@ mod tests {
         let error = Control::open(dir.path()).expect_err("no reply").to_string();
         tor.join().expect("its end");
         error
+    }
+
+    /// Nothing depends on time: that of the first two commands is over at once.
+    #[test]
+    fn a_reply_that_comes_late_is_not_taken_for_that_to_the_next_command() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let listener = UnixListener::bind(dir.path().join(SOCKET)).expect("a socket");
+        let tor = thread::spawn(move || {
+            let (socket, _) = listener.accept().expect("a client");
+            let mut answers = socket.try_clone().expect("a handle");
+            for line in BufReader::new(socket).lines().map_while(io::Result::ok) {
+                // GETINFO's is the last command; only then all replies come.
+                let text = match line.as_str() {
+                    "AUTHENTICATE" => "250 OK\r\n",
+                    "GETINFO version" => "552 one\r\n250 two\r\n250-version=3\r\n250 OK\r\n",
+                    _ => continue,
+                };
+                answers.write_all(text.as_bytes()).expect("sent");
+            }
+        });
+        let mut control = Control::open(dir.path()).expect("a tor");
+        for command in ["ONE", "TWO"] {
+            let error = control.command_within(command, Duration::ZERO).expect_err("no time");
+            assert!(matches!(error, Error::Timeout { .. }), "{error}");
+        }
+        assert_eq!(control.getinfo("version").expect("the third reply"), "3");
+        drop(control);
+        tor.join().expect("its end");
+    }
+
+    #[test]
+    fn a_socket_that_accepts_nobody_is_given_up() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join(SOCKET);
+        let listener =
+            socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
+                .expect("a socket");
+        let address = SocketAddrUnix::new(&path).expect("an address");
+        rustix::net::bind(&listener, &address).expect("bound");
+        rustix::net::listen(&listener, 0).expect("a queue of one");
+        let _first = connect(&path, Duration::from_secs(60)).expect("a place");
+        let error = connect(&path, Duration::from_millis(1)).expect_err("no place");
+        assert!(is_timeout(error.kind()), "{error}");
     }
 
     #[test]

@@ -59,21 +59,36 @@ const fn is_zero(number: &u64) -> bool {
 }
 
 /// Reading of a network interface.
-#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 pub struct Counter {
     /// Name of the interface.
     pub interface: String,
     /// Bytes received and sent since the interface was created.
     pub bytes: u64,
+    /// The kernel's number of the interface; one that was created anew has another.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub index: Option<String>,
+    /// The kernel's id of the host's start, after which numbers begin again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub boot: Option<String>,
 }
 
 impl Counter {
-    /// Bytes since an earlier reading of the same interface; 0 without one. If the number fell, the
-    /// interface is new, and all its bytes count.
+    /// Bytes since an earlier reading of the interface of this name; 0 without one. If it was
+    /// created anew, all its bytes count; then its number is another one, or the host's start, or
+    /// the bytes are fewer.
     #[must_use]
     pub fn since(&self, before: Option<&Self>) -> u64 {
-        let before = before.filter(|before| before.interface == self.interface);
-        before.map_or(0, |before| self.bytes.checked_sub(before.bytes).unwrap_or(self.bytes))
+        let Some(before) = before.filter(|before| before.interface == self.interface) else {
+            return 0;
+        };
+        let differs = |now: &Option<String>, then: &Option<String>| {
+            now.as_ref().zip(then.as_ref()).is_some_and(|(now, then)| now != then)
+        };
+        if differs(&self.index, &before.index) || differs(&self.boot, &before.boot) {
+            return self.bytes;
+        }
+        self.bytes.checked_sub(before.bytes).unwrap_or(self.bytes)
     }
 }
 

@@ -156,9 +156,14 @@ pub struct Fault {
 }
 
 impl Fault {
-    /// A fault of this side, but not of the last relay.
+    /// A fault of this side, but not of the last relay. Of a long reason only the beginning is
+    /// kept, because relays and targets may write it, and it is in a line.
     pub(crate) fn of(whose: Whose, reason: impl ToString) -> Self {
-        Self { reason: reason.to_string(), whose, is_of_last: false }
+        let mut reason = reason.to_string();
+        if let Some((end, _)) = reason.char_indices().nth(MOST_REASON) {
+            reason.truncate(end);
+        }
+        Self { reason, whose, is_of_last: false }
     }
 
     /// Fault of the last relay, or of the network before it.
@@ -215,6 +220,9 @@ pub(crate) fn us_since(then: Instant) -> u64 {
     u64::try_from(then.elapsed().as_micros()).unwrap_or(u64::MAX)
 }
 
+/// Longest reason, in characters.
+const MOST_REASON: usize = 500;
+
 /// Port of probes; nothing listens there.
 pub(crate) const PROBE_PORT: u16 = 1;
 
@@ -240,6 +248,14 @@ mod tests {
         for nothing in [Vec::new(), vec![Vec::new()]] {
             assert!(matches!(OwnPath::of_legs(nothing), OwnPath::Unknown(_)));
         }
+    }
+
+    #[test]
+    fn of_a_long_reason_the_beginning_is_kept() {
+        let fault = Fault::relay("\u{e4}".repeat(100_000));
+        assert_eq!(fault.reason, "\u{e4}".repeat(500));
+        let whole = "\u{e4}".repeat(500);
+        assert_eq!(Fault::client(&whole).reason, whole);
     }
 
     #[test]

@@ -89,6 +89,8 @@ struct Answer {
     pattern: Option<Pattern>,
     /// Whether more bytes than requested are an error.
     is_exact: bool,
+    /// Whether the header must name a seed, as that of a source of `ff-perf source` does.
+    needs_seed: bool,
     /// Bytes requested.
     asked: u64,
 }
@@ -98,7 +100,8 @@ impl Answer {
     fn of(target: &StreamTarget, asked: u64) -> Self {
         let is_web = target.path.is_some();
         let head = is_web.then(Vec::new);
-        Self { head, interim: 0, pattern: None, is_exact: !is_web, asked }
+        let needs_seed = target.is_secret;
+        Self { head, interim: 0, pattern: None, is_exact: !is_web, needs_seed, asked }
     }
 
     /// Whether the header is incomplete.
@@ -193,6 +196,9 @@ impl Answer {
             }
             self.pattern = Some(Pattern::new(seed));
             self.is_exact = true;
+        } else if self.needs_seed {
+            // Whoever takes the header off could otherwise answer with any bytes.
+            return Err(Fault::target("the header of its answer names no seed: it is no source's"));
         }
         let Some(promised) = value("content-length").and_then(|text| text.parse::<u64>().ok())
         else {
@@ -225,8 +231,12 @@ mod tests {
 
     /// Payload of these parts of a response to a request for `asked` bytes.
     fn payload(asked: u64, parts: &[&[u8]]) -> Result<Vec<u8>, Fault> {
-        let target: StreamTarget = "http://a/b".parse().expect("a target");
-        let mut answer = Answer::of(&target, asked);
+        payload_of(&"http://a/b".parse().expect("a target"), asked, parts)
+    }
+
+    /// The same of a response of this target.
+    fn payload_of(target: &StreamTarget, asked: u64, parts: &[&[u8]]) -> Result<Vec<u8>, Fault> {
+        let mut answer = Answer::of(target, asked);
         let mut all = Vec::new();
         for part in parts {
             all.extend_from_slice(answer.payload(part)?);
@@ -275,6 +285,18 @@ mod tests {
         }
         let fine = "HTTP/1.1 206 x\r\ncontent-length: 99\r\n\r\n";
         assert_eq!(payload(10, &[fine.as_bytes()]), Ok(Vec::new()), "a page may have more");
+    }
+
+    #[test]
+    fn an_answer_of_a_source_without_its_seed_is_no_download() {
+        let target: StreamTarget = "http://a:8080/0123".parse().expect("a target");
+        let source = target.secret().expect("a source");
+        let page = b"HTTP/1.1 200 OK\r\ncontent-length: 99\r\n\r\n<html>spam";
+        let fault = payload_of(&source, 10, &[page]).expect_err("no seed");
+        assert!(fault.reason.contains("header") && fault.whose == Whose::Target, "{fault:?}");
+        let seed = Seed([0; 32]);
+        let head = format!("HTTP/1.1 200 OK\r\nff-seed: {seed}\r\ncontent-length: 1\r\n\r\n");
+        assert_eq!(payload_of(&source, 1, &[head.as_bytes(), b"\x76"]), Ok(vec![0x76]));
     }
 
     #[test]

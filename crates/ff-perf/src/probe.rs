@@ -13,11 +13,15 @@ use ff_circuits::record::{
 use tokio::time::{sleep, sleep_until, timeout};
 
 use crate::client::{Client, Fault, OwnPath, Progress, us_since};
+use crate::clocks;
 use crate::series::{STREAMS, Series};
 use crate::target::StreamTarget;
 
 /// Bytes that a download reads at once.
 const BUFFER: usize = 16_384;
+/// Longest suspension of this host that a download survives; the two clocks are adjusted alike, but
+/// read one after the other.
+const LONGEST_SUSPENSION: Duration = Duration::from_secs(1);
 /// Reserved address for RESOLVE (RFC 5737).
 const LITERAL: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
 
@@ -75,6 +79,7 @@ impl<C: Client> Measured<'_, C> {
     /// Measures the circuit. Waits for its turn once it is built, or, if it has a download and
     /// `probes_share`, before the download.
     pub async fn measure<T: Future<Output = ()>>(self, turn: impl FnOnce() -> T) -> CircuitRecord {
+        let suspended = clocks::suspended();
         let mut progress = Progress::new();
         let mut line = self.line(progress.began);
         let built = self.client.build(&self.path, &mut progress);
@@ -118,6 +123,7 @@ impl<C: Client> Measured<'_, C> {
         }
         line.congestion_us = congestion_us(&line.rtt);
         line.ended_us = progress.us();
+        note_suspension(&mut line, clocks::suspended().saturating_sub(suspended));
         line
     }
 
@@ -250,6 +256,18 @@ impl<C: Client> Measured<'_, C> {
     }
 }
 
+/// Marks a download during which this host was suspended for this time as failed, for whatever
+/// reason: its times lack that time, and others may have given up meanwhile.
+fn note_suspension(line: &mut CircuitRecord, time: Duration) {
+    let Some(download) = line.download.as_mut().filter(|_| time > LONGEST_SUSPENSION) else {
+        return;
+    };
+    download.us = None;
+    let stage = line.failure.as_ref().map_or(Stage::Download, |failure| failure.stage);
+    let reason = "this host was asleep meanwhile".to_owned();
+    line.failure = Some(Failure { stage, hop: None, reason, whose: Whose::Client });
+}
+
 /// Line of a circuit that did not begin, in a run that began at `run_began`.
 pub(crate) fn not_begun(
     client: ff_circuits::record::Client,
@@ -347,6 +365,37 @@ mod tests {
         let line = one.measure(|| std::future::ready(())).await;
         assert_eq!(line.failure.as_ref().map(|failure| failure.whose), Some(Whose::Client));
         assert!(line.as_client && line.path.is_empty() && line.has_begun(), "{line:?}");
+    }
+
+    #[test]
+    fn a_download_during_which_the_host_was_suspended_is_not_whole() {
+        let whole = || CircuitRecord {
+            download: Some(Download { bytes: 9, us: Some(7), ..Download::default() }),
+            ..blank(record::Client::Arti, 0, Instant::now(), Instant::now())
+        };
+        let noted = |mut line: CircuitRecord, ms: u64| {
+            note_suspension(&mut line, Duration::from_millis(ms));
+            line
+        };
+        for ms in [0, 1000] {
+            let line = noted(whole(), ms);
+            let us = line.download.and_then(|download| download.us);
+            assert!(line.failure.is_none() && us == Some(7), "{ms} ms");
+        }
+        let line = noted(whole(), 1001);
+        let download = line.download.expect("a download");
+        assert_eq!((download.us, download.bytes), (None, 9));
+        let of = |line: &CircuitRecord| {
+            line.failure.as_ref().map(|failure| (failure.stage, failure.whose))
+        };
+        let line = noted(whole(), 1001);
+        assert_eq!(of(&line), Some((Stage::Download, Whose::Client)));
+        let (stage, whose) = (Stage::Build, Whose::Relay);
+        let failure = Some(Failure { stage, hop: Some(2), reason: "timeout".to_owned(), whose });
+        let line = noted(CircuitRecord { failure, ..whole() }, 60_000);
+        assert_eq!(of(&line), Some((Stage::Build, Whose::Client)));
+        let circuit = CircuitRecord { download: None, ..whole() };
+        assert_eq!(noted(circuit.clone(), 60_000).failure, None, "it has no download");
     }
 
     #[test]

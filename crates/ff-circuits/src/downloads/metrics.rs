@@ -48,8 +48,11 @@ pub fn tables(downloads: &DownloadRecords) -> [Table; 5] {
     let mut days = Days::default();
     for one in &downloads.all {
         let Some(day) = day(&one.circuit) else { continue };
-        for source in ["", downloads.hosts[one.host as usize].as_str()] {
-            days.add(&day, source, &one.circuit);
+        let host = downloads.hosts[one.host as usize].as_str();
+        days.add(&day, "", &one.circuit);
+        // A host without a name has the rows of all sources.
+        if !host.is_empty() {
+            days.add(&day, host, &one.circuit);
         }
     }
     days.tables()
@@ -213,6 +216,15 @@ mod tests {
             row.join(",")
         };
         rows.iter().map(|row| line(row.collect())).collect()
+    }
+
+    #[test]
+    fn a_download_of_a_host_without_a_name_counts_once() {
+        let all = vec![download(1_617_235_200.0, 0, 100, Some("TGEN/TIMEOUT"))];
+        let hosts = vec![String::new()];
+        let tables = tables(&DownloadRecords { hosts, all, ..DownloadRecords::default() });
+        let failures = rows(&tables, "onionperf-failures.csv");
+        assert_eq!(failures, ["2021-04-01,,onion,1,0,1"]);
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! Times are as in its table of downloads: a first byte counts also if the download failed later.
 //! Statistics without values are blank.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt::Display;
 
 use ff_report::output::{Rows, Table};
@@ -23,17 +23,19 @@ const HEADER: &[&str] = &["stats", "server", "metric", "value"];
 pub fn table(sets: &[DownloadSet]) -> Table {
     let all = sets.iter().flat_map(|set| &set.downloads.all).map(|one| &one.circuit);
     let all: Vec<&CircuitRecord> = all.collect();
-    let sizes: BTreeSet<u64> = all.iter().map(|line| size_bytes(line)).collect();
     let parts: Vec<Part<'_>> = [DownloadTarget::Exit, DownloadTarget::Onion]
         .iter()
         .filter_map(|target| Part::of(*target, &all))
         .collect();
+    let sizes = by_size(&parts);
+    let of_sizes =
+        || sizes.iter().flat_map(|(size, parts)| parts.iter().map(move |part| (size, part)));
     let mut rows = Rows::default();
     for part in &parts {
         part.add_times("time_to_first_byte", first_byte, &mut rows);
     }
     for (what, of) in [("first", first_byte as Value), ("last", last_byte as Value)] {
-        for (size, part) in by_size(&sizes, &parts) {
+        for (size, part) in of_sizes() {
             part.add_times(&format!("time_to_{what}_byte_{size}"), of, &mut rows);
         }
     }
@@ -41,7 +43,7 @@ pub fn table(sets: &[DownloadSet]) -> Table {
         let rates = values(&part.lines, last_mbit_per_sec);
         part.add("mbps", "median", stats::median(rates), &mut rows);
     }
-    for (size, part) in by_size(&sizes, &parts) {
+    for (size, part) in of_sizes() {
         // These misspelt names are OnionPerf's.
         let name = format!("number_of_dowloads_of_bytes_{size}");
         part.add(&name, "count", Some(part.lines.len()), &mut rows);
@@ -73,13 +75,19 @@ struct Part<'a> {
     lines: Vec<&'a CircuitRecord>,
 }
 
-/// The parts by size, including sizes of which a part has no line.
-fn by_size<'a>(sizes: &BTreeSet<u64>, parts: &[Part<'a>]) -> Vec<(u64, Part<'a>)> {
-    let of_size = |size: u64, part: &Part<'a>| {
-        let lines = part.lines.iter().copied().filter(|line| size_bytes(line) == size);
-        (size, Part { server: part.server, lines: lines.collect() })
-    };
-    sizes.iter().flat_map(|size| parts.iter().map(move |part| of_size(*size, part))).collect()
+/// The parts by size, including sizes of which a part has no line. Each line is looked at once: the
+/// downloads of a file may all have different sizes.
+fn by_size<'a>(parts: &[Part<'a>]) -> BTreeMap<u64, Vec<Part<'a>>> {
+    let empty = |part: &Part<'a>| Part { server: part.server, lines: Vec::new() };
+    let mut sizes = BTreeMap::<u64, Vec<Part<'a>>>::new();
+    for (place, part) in parts.iter().enumerate() {
+        for &line in &part.lines {
+            let of_size = sizes.entry(size_bytes(line));
+            let of_size = of_size.or_insert_with(|| parts.iter().map(empty).collect());
+            of_size[place].lines.push(line);
+        }
+    }
+    sizes
 }
 
 impl<'a> Part<'a> {
@@ -125,7 +133,38 @@ mod tests {
     use ff_report::input::Inputs;
 
     use super::*;
-    use crate::read::downloads::DownloadRecords;
+    use crate::read::downloads::{DownloadRecord, DownloadRecords};
+    use crate::record::{Client, Download};
+
+    /// A comparison of each line with each size, three times, would take minutes.
+    #[test]
+    fn downloads_of_many_different_sizes_have_their_rows() {
+        const SIZES: u32 = 100_000;
+        let download = |size: u32| {
+            let source = if size.is_multiple_of(2) { "http://a.onion:80" } else { "http://a:80" };
+            let asked_bytes = Some(size.into());
+            let download =
+                Download { asked_bytes, source: source.to_owned(), ..Download::default() };
+            let circuit = CircuitRecord {
+                download: Some(download),
+                ..CircuitRecord::begun(Client::Arti, size.into(), 1.7e9, 0)
+            };
+            DownloadRecord { host: 0, id: size.to_string(), guards: None, circuit }
+        };
+        let downloads = DownloadRecords {
+            hosts: vec!["a".to_owned()],
+            all: (0..SIZES).map(download).collect(),
+            ..DownloadRecords::default()
+        };
+        let (_, _, rows) = table(&[DownloadSet { label: "a".to_owned(), downloads }]);
+        let rows: Vec<String> = rows.iter().map(|row| row.collect::<Vec<_>>().join(",")).collect();
+        let counts: Vec<&String> =
+            rows.iter().filter(|row| row.starts_with("number_of_dowloads_of_bytes")).collect();
+        assert_eq!(counts.len(), 2 * SIZES as usize);
+        let name = "number_of_dowloads_of_bytes_99999";
+        let last = [format!("{name},public,count,1"), format!("{name},onion,count,0")];
+        assert!(counts.ends_with(&[&last[0], &last[1]]), "{:?}", counts.last());
+    }
 
     #[test]
     fn the_statistics_of_public_files_are_those_of_onionperf() {

@@ -3,9 +3,10 @@
 
 use std::collections::BTreeSet;
 
+use serde::Deserialize as _;
 use serde_json::{Value, json};
 
-use crate::read::onionperf::{check, fingerprint};
+use crate::read::onionperf::{Scalar, check, fingerprint};
 
 /// The relays of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,7 +40,8 @@ impl CircuitFilter {
     /// The problem with the document, if it is not an analysis file of a known version.
     pub fn apply(&self, analysis: &mut Value) -> Result<u64, String> {
         let has_data = analysis.get("data").is_some_and(Value::is_object);
-        check(analysis.get("type"), analysis.get("version"), has_data)?;
+        let scalar = |key: &str| Scalar::deserialize(analysis.get(key)?).ok();
+        check(scalar("type").as_ref(), scalar("version").as_ref(), has_data)?;
         let lists =
             [("include_fingerprints", &self.include), ("exclude_fingerprints", &self.exclude)];
         for (name, list) in lists {

@@ -26,7 +26,7 @@ use super::{Circuits, ReadError, Seen};
 pub use self::downloads::read as read_downloads;
 pub(crate) use self::downloads::target_of;
 pub(crate) use self::format::{fingerprint, whole};
-pub(crate) use self::records::check;
+pub(crate) use self::records::{Scalar, check};
 
 /// Adds the circuits of a file.
 ///

@@ -1,8 +1,9 @@
 //! Connections: a bounded number, each with deadlines, so that whoever is slow costs little.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::convert::Infallible;
 use std::io;
+use std::net::{IpAddr, Ipv6Addr};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,8 +21,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{Sleep, sleep};
 
-/// Connections at once; who comes then takes the place of the oldest that has not asked for
-/// anything.
+/// Connections at once; who comes then takes the place of one that has not asked for anything: of
+/// the peer with most of these the oldest, so that nobody drives out others by being silent.
 const MAX_CONNECTIONS: usize = 64;
 
 /// How long a slow client may take.
@@ -55,18 +56,20 @@ pub trait Accept: Send {
     /// A connection.
     type Stream: AsyncRead + AsyncWrite + Send + Unpin + 'static;
 
-    /// Waits for the next connection.
+    /// Waits for the next connection, and gives its peer's address if that is known.
     ///
     /// # Errors
     /// When one cannot be accepted; the next one may be.
-    fn next_connection(&mut self) -> impl Future<Output = io::Result<Self::Stream>> + Send;
+    fn next_connection(
+        &mut self,
+    ) -> impl Future<Output = io::Result<(Self::Stream, Option<IpAddr>)>> + Send;
 }
 
 impl Accept for TcpListener {
     type Stream = TcpStream;
 
-    async fn next_connection(&mut self) -> io::Result<TcpStream> {
-        self.accept().await.map(|(stream, _)| stream)
+    async fn next_connection(&mut self) -> io::Result<(TcpStream, Option<IpAddr>)> {
+        self.accept().await.map(|(stream, peer)| (stream, Some(peer.ip())))
     }
 }
 
@@ -77,13 +80,13 @@ pub async fn serve(mut listener: impl Accept, router: Router, deadlines: Deadlin
     let mut told = None::<Instant>;
     loop {
         match listener.next_connection().await {
-            Ok(stream) => {
+            Ok((stream, peer)) => {
                 while connections.try_join_next().is_some() {}
                 make_room(&mut places);
                 let has_asked = Arc::new(AtomicBool::new(false));
                 let router = noting(&router, has_asked.clone());
                 let answering = connections.spawn(answer(stream, router, deadlines));
-                places.push_back((answering, has_asked));
+                places.push_back(Place { answering, has_asked, peer: peer.map(network) });
             }
             Err(_) if end_silent(&mut places) => sleep(SHORT_PAUSE).await,
             Err(error) => {
@@ -97,27 +100,54 @@ pub async fn serve(mut listener: impl Accept, router: Router, deadlines: Deadlin
     }
 }
 
-/// A connection, and whether it has asked for anything.
-type Place = (AbortHandle, Arc<AtomicBool>);
+/// A connection.
+struct Place {
+    /// Answers its requests.
+    answering: AbortHandle,
+    /// Whether it has asked for anything.
+    has_asked: Arc<AtomicBool>,
+    /// The network of its peer, if that is known.
+    peer: Option<IpAddr>,
+}
 
-/// Ends the oldest connection that has not asked for anything, or if all have the oldest, when
-/// there are too many.
-fn make_room(places: &mut VecDeque<Place>) {
-    places.retain(|(answering, _)| !answering.is_finished());
-    if places.len() < MAX_CONNECTIONS || end_silent(places) {
-        return;
-    }
-    if let Some((answering, _)) = places.pop_front() {
-        answering.abort();
+impl Place {
+    fn is_silent(&self) -> bool {
+        !self.has_asked.load(Ordering::Relaxed)
     }
 }
 
-/// Ends the oldest connection without a request, if there is one.
+/// What one peer has: an address, or of IPv6 a network of 64 bits.
+fn network(peer: IpAddr) -> IpAddr {
+    match peer.to_canonical() {
+        IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() >> 64 << 64).into(),
+        address => address,
+    }
+}
+
+/// Ends a connection that has not asked for anything, or if all have the oldest, when there are too
+/// many.
+fn make_room(places: &mut VecDeque<Place>) {
+    places.retain(|place| !place.answering.is_finished());
+    if places.len() < MAX_CONNECTIONS || end_silent(places) {
+        return;
+    }
+    if let Some(place) = places.pop_front() {
+        place.answering.abort();
+    }
+}
+
+/// Ends the oldest connection without a request of the peer that has most of these, if there is
+/// one.
 fn end_silent(places: &mut VecDeque<Place>) -> bool {
-    places.retain(|(answering, _)| !answering.is_finished());
-    let silent = places.iter().position(|(_, has_asked)| !has_asked.load(Ordering::Relaxed));
-    let silent = silent.and_then(|at| places.remove(at));
-    silent.inspect(|(answering, _)| answering.abort()).is_some()
+    places.retain(|place| !place.answering.is_finished());
+    let mut counts = HashMap::<Option<IpAddr>, usize>::new();
+    for place in places.iter().filter(|place| place.is_silent()) {
+        *counts.entry(place.peer).or_default() += 1;
+    }
+    let most = counts.values().max();
+    let is_of_most = |place: &Place| place.is_silent() && counts.get(&place.peer) == most;
+    let silent = places.iter().position(is_of_most).and_then(|at| places.remove(at));
+    silent.inspect(|place| place.answering.abort()).is_some()
 }
 
 /// The same answers, and a note when something is asked.
@@ -227,27 +257,76 @@ mod tests {
 
     use super::*;
 
-    impl Accept for mpsc::Receiver<DuplexStream> {
+    impl Accept for mpsc::Receiver<(DuplexStream, Option<IpAddr>)> {
         type Stream = DuplexStream;
 
-        async fn next_connection(&mut self) -> io::Result<DuplexStream> {
+        async fn next_connection(&mut self) -> io::Result<(DuplexStream, Option<IpAddr>)> {
             self.recv().await.ok_or_else(|| io::ErrorKind::BrokenPipe.into())
         }
     }
 
-    #[tokio::test]
-    async fn a_connection_may_come_from_elsewhere_than_tcp() {
+    /// A server of a page with the text `here`; connections go through this channel.
+    fn served() -> mpsc::Sender<(DuplexStream, Option<IpAddr>)> {
         let (connect, connections) = mpsc::channel(1);
         let router = Router::new().route("/", get(|| async { "here" }));
-        let serving = tokio::spawn(serve(connections, router, Deadlines::default()));
-        let (mut client, server) = duplex(1024);
-        connect.send(server).await.expect("it is served");
+        // The test's runtime ends it.
+        drop(tokio::spawn(serve(connections, router, Deadlines::default())));
+        connect
+    }
+
+    /// Connects from this address.
+    async fn client(
+        connect: &mpsc::Sender<(DuplexStream, Option<IpAddr>)>,
+        peer: Option<&str>,
+    ) -> DuplexStream {
+        let (client, server) = duplex(1024);
+        let peer = peer.map(|peer| peer.parse().expect("an address"));
+        connect.send((server, peer)).await.expect("it is served");
+        client
+    }
+
+    /// The answer to a request; empty if the connection has ended.
+    async fn answer_to(mut client: DuplexStream) -> String {
         let request = b"GET / HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n";
-        client.write_all(request).await.expect("sent");
         let mut answer = String::new();
-        client.read_to_string(&mut answer).await.expect("an answer");
+        if client.write_all(request).await.is_ok() {
+            client.read_to_string(&mut answer).await.expect("an answer");
+        }
+        answer
+    }
+
+    #[tokio::test]
+    async fn a_connection_may_come_from_elsewhere_than_tcp() {
+        let connect = served();
+        let answer = answer_to(client(&connect, None).await).await;
         assert!(answer.starts_with("HTTP/1.1 200") && answer.ends_with("here"), "{answer}");
-        serving.abort();
+    }
+
+    #[tokio::test]
+    async fn whoever_is_silent_often_drives_out_only_their_own_connections() {
+        for [silent, other] in [
+            ["192.0.2.1", "192.0.2.2"],
+            ["2001:db8::1", "2001:db8:0:1::1"],
+            ["::ffff:192.0.2.1", "::ffff:192.0.2.2"],
+        ] {
+            let connect = served();
+            let mut before = Vec::new();
+            for _ in 0..MAX_CONNECTIONS {
+                before.push(client(&connect, Some(silent)).await);
+            }
+            let slow = client(&connect, Some(other)).await;
+            let mut after = Vec::new();
+            for _ in 0..MAX_CONNECTIONS {
+                after.push(client(&connect, Some(silent)).await);
+            }
+            // Once this one has its answer, all connections before it have their places.
+            let last = answer_to(client(&connect, Some(silent)).await).await;
+            assert!(last.ends_with("here"), "{silent}: {last}");
+            let answer = answer_to(slow).await;
+            assert!(answer.ends_with("here"), "{other}: {answer}");
+            let first = answer_to(before.swap_remove(0)).await;
+            assert_eq!(first, "", "{silent} has lost its own");
+        }
     }
 
     /// A stream whose peer takes nothing.

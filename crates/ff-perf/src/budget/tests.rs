@@ -49,7 +49,7 @@ fn a_month_has_its_budget_and_the_next_one_another() {
 #[test]
 fn traffic_without_downloads_is_set_aside_for_the_rest_of_the_month() {
     let mut budget = Budget::new(Some(1000), None, at(0, 0));
-    budget.read(Counter { interface: "eth0".to_owned(), bytes: 7 });
+    budget.read(Counter { interface: "eth0".to_owned(), bytes: 7, ..Counter::default() });
     // 10 a day for two days; nine days are left, and one more is reserved.
     for day in [1, 2] {
         budget.spend_otherwise(10, at(day, u64::try_from(day).expect("a day")));
@@ -129,12 +129,42 @@ fn a_clock_that_jumps_repeats_no_month_and_ends_nothing() {
 
 #[test]
 fn counters_of_an_interface_are_compared_with_those_of_the_same_one() {
-    let counter = |interface: &str, bytes| Counter { interface: interface.to_owned(), bytes };
+    let counter = |interface: &str, bytes| Counter {
+        interface: interface.to_owned(),
+        bytes,
+        ..Counter::default()
+    };
     let now = counter("eth0", 700);
     assert_eq!(now.since(Some(&counter("eth0", 500))), 200);
     assert_eq!(now.since(Some(&counter("eth0", 900))), 700, "the host has been started again");
     assert_eq!(now.since(Some(&counter("wlan0", 500))), 0);
     assert_eq!(now.since(None), 0);
+}
+
+#[test]
+fn all_bytes_of_an_interface_that_was_created_anew_count() {
+    let counter = |index: Option<&str>, boot: Option<&str>, bytes| Counter {
+        interface: "eth0".to_owned(),
+        bytes,
+        index: index.map(str::to_owned),
+        boot: boot.map(str::to_owned),
+    };
+    let now = counter(Some("7"), Some("b"), 700);
+    for (index, boot, expected) in [
+        (Some("7"), Some("b"), 200),
+        (Some("6"), Some("b"), 700),
+        (Some("7"), Some("a"), 700),
+        // A file of an older version.
+        (None, None, 200),
+        (None, Some("a"), 700),
+    ] {
+        assert_eq!(now.since(Some(&counter(index, boot, 500))), expected, "{index:?} {boot:?}");
+    }
+    assert_eq!(counter(None, None, 700).since(Some(&now)), 0, "nothing is known now");
+    let text = r#"{"interface":"eth0","bytes":500}"#;
+    let old: Counter = serde_json::from_str(text).expect("a counter of an older version");
+    assert_eq!(now.since(Some(&old)), 200);
+    assert_eq!(serde_json::to_string(&old).expect("JSON"), text);
 }
 
 proptest! {

@@ -6,6 +6,7 @@
 
 use std::future::{pending, ready};
 use std::io;
+use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -64,9 +65,9 @@ pub struct Streams {
 impl Accept for Streams {
     type Stream = ClientStream;
 
-    async fn next_connection(&mut self) -> io::Result<ClientStream> {
+    async fn next_connection(&mut self) -> io::Result<(ClientStream, Option<IpAddr>)> {
         if let Some(stream) = self.streams.next().await {
-            return Ok(stream);
+            return Ok((stream, None));
         }
         drop(self.end.take());
         pending().await

@@ -121,6 +121,21 @@ fn what_is_written_is_read_back() {
 }
 
 #[test]
+fn a_circuit_that_failed_while_it_was_built_is_not_read_back_as_built() {
+    let mut line = refused(7, 1.7e9);
+    let built = whole(7, 1.7e9);
+    (line.path, line.hops_us) = (built.path, built.hops_us[..2].to_vec());
+    assert_eq!((line.build_us(), line.was_built()), (None, false));
+    let dir = tempfile::tempdir().expect("a folder");
+    write(dir.path(), &files([&line], MAKER).expect("files")).expect("written");
+    let paths = [dir.path().to_owned()];
+    let found = DownloadRecords::read(&paths, &mut Inputs::default()).expect("downloads");
+    let [DownloadRecord { circuit, .. }] = &found.all[..] else { panic!("one: {found:?}") };
+    assert_eq!((circuit.build_us(), circuit.was_built()), (None, false));
+    assert_eq!(circuit.path, line.path[..2], "the relays that it reached");
+}
+
+#[test]
 fn steps_have_real_times_and_are_missing_only_where_there_are_none() {
     let documents =
         documents(&files([&whole(7, 1.7e9), &refused(8, 1.7e9)], MAKER).expect("files"));

@@ -13,8 +13,7 @@ use crate::record::{self, CircuitRecord, Failure, PathRelay, unix_us};
 /// [`ReadError::Content`] names the file.
 pub fn read(file: &str, bytes: &[u8], into: &mut DownloadRecords) -> Result<(), ReadError> {
     let analysis = parse(file, bytes)?;
-    let filters = analysis.filters.as_ref();
-    let is_filtered = filters.is_some_and(|filters| filters.get("tor/circuits").is_some());
+    let is_filtered = analysis.filters.has_circuits;
     for (name, host) in hosts(file, analysis, &mut into.damaged) {
         let place = into.host(&name);
         let mut reader = Reader { file, host: &name, damaged: &mut into.damaged };
@@ -60,6 +59,10 @@ fn line(
     let since = |from: i64, to: i64| u64::try_from(to.saturating_sub(from)).ok();
     let ended_us = download.ended.and_then(|ended| since(began, unix_us(ended)));
     let path = circuit.and_then(|one| one.path.as_deref()).unwrap_or_default();
+    // A circuit that was not built has only the relays that it reached: with one time fewer than
+    // relays it does not pass for one that was. OnionPerf's own used circuits all have this time.
+    let is_built = circuit.is_some_and(|one| one.buildtime_seconds.is_some());
+    let hops = if is_built { path.len() } else { path.len().saturating_sub(1) };
     let kept = record::Download {
         bytes: download.bytes.unwrap_or(0),
         asked_bytes: download.asked_bytes,
@@ -78,7 +81,7 @@ fn line(
     };
     Some(CircuitRecord {
         path: path.iter().map(|(name, _)| relay(name)).collect(),
-        hops_us: path.iter().map_while(|(_, secs)| since(0, unix_us(*secs))).collect(),
+        hops_us: path.iter().take(hops).map_while(|(_, secs)| since(0, unix_us(*secs))).collect(),
         failure: (!download.is_whole).then(|| failure(download, stream)),
         ended_us: ended_us.unwrap_or(0),
         ..line_of(number, began_unix_secs, kept)

@@ -1,14 +1,14 @@
 //! The parts of analysis files that are read, and the data of a download in all versions.
 
+use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
-use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 
 use serde::de::{Error as _, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
-use serde_json::Value;
 use serde_json::value::RawValue;
 
+use super::records::{Few, Filters, Scalar, few};
 use crate::record::SIZES;
 
 /// The largest number of records of a kind: a day of OnionPerf has about 1,000. Each takes about
@@ -20,13 +20,14 @@ const MOST_RECORDS: usize = 4_000_000;
 pub(super) struct Analysis {
     /// `onionperf`.
     #[serde(rename = "type")]
-    pub(super) kind: Option<Value>,
+    pub(super) kind: Option<Scalar>,
     /// Its version: text, or a number in old files.
-    pub(super) version: Option<Value>,
+    pub(super) version: Option<Scalar>,
     /// The measurements of each host.
     pub(super) data: Option<Records>,
-    /// The filters of `onionperf filter`, by kind of record.
-    pub(super) filters: Option<Value>,
+    /// The filters of `onionperf filter`.
+    #[serde(default)]
+    pub(super) filters: Filters,
 }
 
 /// Records by name, each of which is parsed separately, so that an invalid one does not affect
@@ -63,14 +64,17 @@ pub(super) struct TorCircuit {
     /// The time to build it, in seconds.
     pub(super) buildtime_seconds: Option<f64>,
     /// Its events with their times.
+    #[serde(default, deserialize_with = "few")]
     pub(super) elapsed_seconds: Option<Vec<(String, f64)>>,
     /// Why it failed, according to this tor.
     pub(super) failure_reason_local: Option<String>,
     /// Relays with their nicknames, and the time when each was reached.
+    #[serde(default, deserialize_with = "few")]
     pub(super) path: Option<Vec<(String, f64)>>,
     /// When it began.
     pub(super) unix_ts_start: Option<f64>,
     /// The guards of tor at that time.
+    #[serde(default, deserialize_with = "few")]
     pub(super) current_guards: Option<Vec<Guard>>,
     /// Whether `onionperf filter` has marked it.
     #[serde(default)]
@@ -144,9 +148,9 @@ impl<'de> Visitor<'de> for RecordsVisitor {
 }
 
 /// Values by name.
-type Values = HashMap<String, Value>;
+type Values = Few<Scalar>;
 /// Times in seconds by name.
-type Marks = BTreeMap<String, f64>;
+type Marks = Few<f64>;
 
 /// A download.
 #[derive(Deserialize)]
@@ -182,17 +186,17 @@ struct Elapsed {
 #[derive(Deserialize)]
 pub(super) struct OldTransfer {
     /// Times in seconds since its beginning; 0 for steps that it did not reach.
-    elapsed_seconds: Option<Values>,
+    elapsed_seconds: Option<OldElapsed>,
     /// The local end.
-    endpoint_local: Option<Value>,
+    endpoint_local: Option<Scalar>,
     /// The remote end.
-    endpoint_remote: Option<Value>,
+    endpoint_remote: Option<Scalar>,
     /// The error.
-    error_code: Option<Value>,
+    error_code: Option<Scalar>,
     /// Its size.
-    filesize_bytes: Option<Value>,
+    filesize_bytes: Option<Scalar>,
     /// Received bytes, including headers.
-    total_bytes_read: Option<Value>,
+    total_bytes_read: Option<Scalar>,
     /// When it began.
     unix_ts_start: Option<f64>,
     /// When it ended.
@@ -200,6 +204,27 @@ pub(super) struct OldTransfer {
     /// Whether all of it arrived.
     #[serde(default)]
     is_success: bool,
+}
+
+/// Times in seconds since the beginning of a download of versions 1.0 and 2.0.
+#[derive(Deserialize)]
+struct OldElapsed {
+    /// The request for the stream to tor.
+    proxy_request: Option<Scalar>,
+    /// tor's answer.
+    proxy_response: Option<Scalar>,
+    /// The request to the target.
+    command: Option<Scalar>,
+    /// The target's answer.
+    response: Option<Scalar>,
+    /// The first byte of payload.
+    first_byte: Option<Scalar>,
+    /// The last byte of payload.
+    last_byte: Option<Scalar>,
+    /// By bytes.
+    payload_bytes: Option<Values>,
+    /// By fraction.
+    payload_progress: Option<Values>,
 }
 
 /// A download of any version. Times are in µs since its beginning; none for steps that it did not
@@ -242,7 +267,7 @@ pub(super) struct Download<'a> {
 impl Transfer {
     /// Its data.
     pub(super) fn download(&self) -> Download<'_> {
-        let of = |from: &Option<Values>, key: &str| number(from.as_ref()?.get(key)?).map(whole);
+        let of = |from: &Option<Values>, key: &str| from.as_ref()?.get(key)?.number().map(whole);
         let at = |key: &str| of(&self.time_info, key);
         let marks = self.elapsed_seconds.as_ref();
         let sizes = marks.and_then(|marks| marks.payload_bytes_recv.as_ref());
@@ -271,30 +296,34 @@ impl Transfer {
 impl OldTransfer {
     /// Its data.
     pub(super) fn download(&self) -> Download<'_> {
-        let elapsed = |key: &str| self.elapsed_seconds.as_ref()?.get(key);
-        let at = |key: &str| elapsed(key).and_then(number).filter(|secs| *secs > 0.0).map(us);
-        let mark = |marks: &str, key: &str| number(elapsed(marks)?.get(key)?);
-        let asked = self.filesize_bytes.as_ref().and_then(number).map(whole);
-        let read = self.total_bytes_read.as_ref().and_then(number).map(whole);
+        let elapsed = self.elapsed_seconds.as_ref();
+        let at = |of: fn(&OldElapsed) -> &Option<Scalar>| {
+            of(elapsed?).as_ref()?.number().filter(|secs| *secs > 0.0).map(us)
+        };
+        let mark = |marks: Option<&Values>, key: &str| marks?.get(key)?.number();
+        let sizes = elapsed.and_then(|elapsed| elapsed.payload_bytes.as_ref());
+        let tenths = elapsed.and_then(|elapsed| elapsed.payload_progress.as_ref());
+        let asked = self.filesize_bytes.as_ref().and_then(Scalar::number).map(whole);
+        let read = self.total_bytes_read.as_ref().and_then(Scalar::number).map(whole);
         // For a download that was cut off, only the size with headers is known.
         let cut = read.zip(asked).map(|(read, asked)| read.min(asked));
         Download {
-            local: self.endpoint_local.as_ref().and_then(Value::as_str),
-            remote: self.endpoint_remote.as_ref().and_then(Value::as_str),
-            error: self.error_code.as_ref().and_then(Value::as_str).filter(|code| *code != "NONE"),
+            local: self.endpoint_local.as_ref().and_then(Scalar::text),
+            remote: self.endpoint_remote.as_ref().and_then(Scalar::text),
+            error: self.error_code.as_ref().and_then(Scalar::text).filter(|code| *code != "NONE"),
             began: self.unix_ts_start,
             ended: self.unix_ts_end,
             is_whole: self.is_success,
             asked_bytes: asked,
             bytes: if self.is_success { asked } else { cut },
-            asked_us: at("proxy_request"),
-            connected_us: at("proxy_response"),
-            request_us: at("command"),
-            answer_us: at("response"),
-            first_us: at("first_byte"),
-            last_us: at("last_byte"),
-            sizes_us: sizes_us(|key| mark("payload_bytes", key)),
-            tenths_us: tenths_us(|key| mark("payload_progress", key)),
+            asked_us: at(|elapsed| &elapsed.proxy_request),
+            connected_us: at(|elapsed| &elapsed.proxy_response),
+            request_us: at(|elapsed| &elapsed.command),
+            answer_us: at(|elapsed| &elapsed.response),
+            first_us: at(|elapsed| &elapsed.first_byte),
+            last_us: at(|elapsed| &elapsed.last_byte),
+            sizes_us: sizes_us(|key| mark(sizes, key)),
+            tenths_us: tenths_us(|key| mark(tenths, key)),
         }
     }
 }
@@ -328,7 +357,7 @@ fn tenths_us(secs: impl Fn(&str) -> Option<f64>) -> Vec<u64> {
 
 /// A text among values.
 fn text<'a>(values: Option<&'a Values>, key: &str) -> Option<&'a str> {
-    values?.get(key)?.as_str()
+    values?.get(key)?.text()
 }
 
 /// Converts seconds to µs.
@@ -350,15 +379,9 @@ pub(crate) fn fingerprint(relay: &str) -> &str {
 
 /// Reads text, or a number as text.
 fn text_or_number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
-    Ok(match Value::deserialize(deserializer)? {
-        Value::String(text) => Some(text),
-        Value::Number(number) => Some(number.to_string()),
-        _ => None,
+    Ok(match Scalar::deserialize(deserializer)? {
+        Scalar::Text(text) => Some(text),
+        Scalar::Number(number) => Some(number.to_string()),
+        Scalar::Other => None,
     })
-}
-
-/// A number, which may be written as text.
-fn number(value: &Value) -> Option<f64> {
-    let number = value.as_str().map_or_else(|| value.as_f64(), |text| text.parse().ok());
-    number.filter(|number: &f64| number.is_finite() && *number >= 0.0)
 }

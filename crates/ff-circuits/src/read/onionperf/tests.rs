@@ -52,6 +52,26 @@ fn records_of_a_kind_have_a_bound_and_the_others_are_read() {
     assert!(first.contains("more than 4000000 records"), "{first}");
 }
 
+/// Values of JSON would be built in 32 bytes each; of a number out of range that is an error, by
+/// which it is noticed here.
+#[test]
+fn lists_that_are_not_read_are_skipped_and_not_built() {
+    let zeros = format!("[1e999,{}0]", "0,".repeat(1_000_000));
+    let filters = FILE.replace(r#""version""#, &format!(r#""filters": {zeros}, "version""#));
+    assert_eq!(read_text(filters.as_bytes()).expect("circuits").all.len(), 2);
+    let info = FILE.replace(r#""byte_info": {"#, &format!(r#""byte_info": {{"x": {zeros},"#));
+    let found = read_text(info.as_bytes()).expect("circuits");
+    assert_eq!((found.all.len(), found.damaged.count), (2, 0));
+    let path = FILE.replacen(r#""path": [["#, &format!(r#""path": {zeros}, "x": [["#), 1);
+    assert_eq!(read_text(path.as_bytes()).expect("circuits").damaged.count, 1);
+}
+
+#[test]
+fn a_file_that_is_far_longer_than_a_day_is_refused() {
+    let error = read_text(&vec![b' '; (256 << 20) + 1]).expect_err("too long").to_string();
+    assert!(error.contains("f.json") && error.contains("256 MiB"), "{error}");
+}
+
 #[test]
 fn downloads_of_versions_before_3_are_read_too() {
     // As OnionPerf wrote until 2020: the first payload byte of a failed transfer is at 0.

@@ -31,6 +31,9 @@ const OPTIONS: [(&str, &str); 8] = [
 /// Interval of checks whether the options are still lent while no event comes.
 const LOOK: Duration = Duration::from_millis(500);
 
+/// Most circuits that are looked at when unused ones are closed: more than a client has.
+const MOST_CIRCUITS: usize = 1000;
+
 /// Options by which tor is reached, or which end it.
 const REACHED_BY: [&str; 9] = [
     "SocksPort",
@@ -233,9 +236,14 @@ fn watch(mut events: Control, held: Weak<Held>) -> io::Result<()> {
 /// Closes circuits without streams.
 fn close_unused(control: &mut Control) -> Result<()> {
     let status = control.getinfo("circuit-status")?;
-    for id in status.lines().filter_map(|line| line.split(' ').next()) {
-        // It may have ended meanwhile.
-        let _ = control.command(&format!("CLOSECIRCUIT {id} IfUnused"));
+    let ids = status.lines().filter_map(|line| line.split(' ').next());
+    for id in ids.take(MOST_CIRCUITS) {
+        match control.command(&format!("CLOSECIRCUIT {id} IfUnused")) {
+            // It may have ended meanwhile.
+            Ok(_) | Err(Error::Refused { .. }) => {}
+            // A tor that does not answer would cost a time limit for each circuit.
+            Err(error) => return Err(error),
+        }
     }
     Ok(())
 }
@@ -367,6 +375,7 @@ fn back(values: &Values) -> String {
 #[cfg(test)]
 mod tests {
     use std::io::{BufRead as _, BufReader, Write as _};
+    use std::net::Shutdown;
     use std::os::unix::net::{UnixListener, UnixStream};
     use std::path::Path;
 
@@ -383,6 +392,12 @@ mod tests {
         events: Vec<UnixStream>,
         /// Whether it refuses to set the option.
         is_refusing: bool,
+        /// Lines of its circuits.
+        circuits: &'static str,
+        /// Numbers of circuits that it was asked to close.
+        closed: Vec<String>,
+        /// Whether it ends when it is asked to close a circuit.
+        is_ending: bool,
     }
 
     impl Fake {
@@ -405,7 +420,17 @@ mod tests {
         fn answer(&mut self, line: &str, socket: &UnixStream) -> String {
             match line.split_once(' ').unwrap_or((line, "")) {
                 ("GETCONF", _) => return format!("250 A={}\r\n", self.value),
-                ("GETINFO", _) => return "250-circuit-status=\r\n250 OK\r\n".to_owned(),
+                ("GETINFO", _) => {
+                    let circuits = self.circuits;
+                    return format!("250+circuit-status=\r\n{circuits}.\r\n250 OK\r\n");
+                }
+                ("CLOSECIRCUIT", which) => {
+                    self.closed.push(which.to_owned());
+                    if self.is_ending {
+                        socket.shutdown(Shutdown::Both).expect("an end");
+                    }
+                    return "552 Unknown circuit\r\n".to_owned();
+                }
                 ("SETEVENTS", _) => self.events.push(socket.try_clone().expect("a handle")),
                 ("SETCONF", _) if self.is_refusing => return "513 Unacceptable\r\n".to_owned(),
                 ("SETCONF" | "RESETCONF", set) => {
@@ -478,6 +503,20 @@ mod tests {
         drop(lent);
         told.recv().expect("an end").expect("set back");
         assert_eq!(fake.lock().expect("a tor").value, "3");
+    }
+
+    #[test]
+    fn unused_circuits_are_closed_until_tor_does_not_answer() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let fake = fake_tor(dir.path());
+        fake.lock().expect("a tor").circuits = "5 BUILT $A\r\n6 EXTENDED $B\r\n";
+        let mut control = Control::open(dir.path()).expect("a tor");
+        close_unused(&mut control).expect("circuits that have ended are no error");
+        let asked = ["5 IfUnused", "6 IfUnused"];
+        assert_eq!(std::mem::take(&mut fake.lock().expect("a tor").closed), asked);
+        fake.lock().expect("a tor").is_ending = true;
+        close_unused(&mut control).expect_err("tor has ended");
+        assert_eq!(fake.lock().expect("a tor").closed, asked[..1]);
     }
 
     #[test]

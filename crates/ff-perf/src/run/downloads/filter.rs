@@ -20,6 +20,10 @@ use crate::run::output::show;
 /// End of the names of uncompressed analysis files.
 const ENDING: &str = "onionperf.analysis.json";
 
+/// The most that a file may have, unpacked: a day of OnionPerf has 2 MB. As values of JSON, which
+/// this command changes and writes again, it takes up to 16 times as much.
+const MOST_BYTES: usize = 64 << 20;
+
 /// Runs the command.
 pub(super) fn run(args: &FilterArgs) -> Result<ExitCode> {
     let mut inputs = Inputs::default();
@@ -60,6 +64,10 @@ pub(super) fn run(args: &FilterArgs) -> Result<ExitCode> {
 
 /// A file with its marks, compressed, and the number of marks.
 fn filtered(filter: &CircuitFilter, bytes: Vec<u8>) -> Result<(Vec<u8>, u64), String> {
+    if bytes.len() > MOST_BYTES {
+        let most = MOST_BYTES >> 20;
+        return Err(format!("it has more than {most} MiB unpacked, the most that is filtered"));
+    }
     let mut analysis: Value = serde_json::from_slice(&python_json::mark(bytes))
         .map_err(|error| format!("this is not JSON: {error}"))?;
     let marked = filter.apply(&mut analysis)?;
@@ -90,4 +98,18 @@ fn list(path: Option<&Path>, inputs: &mut Inputs) -> Result<Option<RelayList>> {
     let ids = parse(&path, &String::from_utf8_lossy(&bytes))?;
     ensure!(!ids.is_empty(), "{path} has no fingerprint: write one per line");
     Ok(Some(RelayList { path, ids }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_is_far_longer_than_a_day_is_refused() {
+        let mut long = br#"{"type": "onionperf", "version": "3.0", "data": {}}"#.to_vec();
+        assert!(filtered(&CircuitFilter::default(), long.clone()).is_ok());
+        long.resize(MOST_BYTES + 1, b' ');
+        let error = filtered(&CircuitFilter::default(), long).expect_err("too long");
+        assert!(error.contains("64 MiB"), "{error}");
+    }
 }

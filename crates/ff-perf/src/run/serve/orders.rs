@@ -32,7 +32,14 @@ pub(super) struct Orders {
     read: Reader,
     /// Whether they were read since the start.
     has_counted: bool,
+    /// Age of the month in the file, in seconds.
+    kept_age_secs: u64,
 }
+
+/// Difference of the month's age from that in the file at which it is written although no download
+/// begins, in seconds. A program that is started again and again would otherwise never reach the
+/// age at which a month that a wrong clock began is renewed.
+const AGE_SECS: u64 = 3600;
 
 impl Orders {
     /// Continues with the budget in a folder, which is locked.
@@ -54,7 +61,9 @@ impl Orders {
             interface: terms.data_interface.clone(),
             read,
             has_counted: false,
+            kept_age_secs: 0,
         };
+        orders.kept_age_secs = orders.budget.spent().age_secs;
         orders.count(now).map_err(|reason| anyhow!("--data-interface: {reason}"))?;
         Ok(orders)
     }
@@ -66,7 +75,10 @@ impl Orders {
     pub(super) fn next(&mut self, now: Now) -> Result<u64, String> {
         self.count(now)?;
         let size = self.wanted();
-        self.budget.hold(traffic::most(size), now).map_err(|full| full.to_string())?;
+        if let Err(full) = self.budget.hold(traffic::most(size), now) {
+            self.keep_age();
+            return Err(full.to_string());
+        }
         if let Err(error) = self.keep() {
             self.budget.release();
             return Err(format!("cannot write the budget: {error}"));
@@ -156,11 +168,20 @@ impl Orders {
     }
 
     /// Writes the budget, if a new start needs it.
-    fn keep(&self) -> Result<()> {
+    fn keep(&mut self) -> Result<()> {
         if self.budget.most_bytes().is_some() || self.mix.sizes().len() > 1 {
             spent::write(&self.dir, self.budget.spent())?;
+            self.kept_age_secs = self.budget.spent().age_secs;
         }
         Ok(())
+    }
+
+    /// Writes the budget, if its month has become much older.
+    fn keep_age(&mut self) {
+        if self.budget.spent().age_secs.abs_diff(self.kept_age_secs) >= AGE_SECS {
+            // If that fails, the next download that is put off tries again.
+            let _ = self.keep();
+        }
     }
 }
 
@@ -240,6 +261,27 @@ mod tests {
         assert!(order.take(sizes.len()).eq(sizes.iter().copied()), "no size is skipped");
     }
 
+    /// The clock was a year ahead; from then on the program is started again every day.
+    #[test]
+    fn a_month_of_the_future_ends_also_if_the_program_starts_again_every_day() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let terms = terms("9kB", Some(traffic::most(9000)));
+        let ahead = at(365 * 86_400);
+        let mut orders = Orders::open(dir.path(), &terms, 0, ahead).expect("orders");
+        assert_eq!(orders.next(ahead), Ok(9000));
+        orders.ended(&circuit(9000, 9000), ahead);
+        let begins = |day: u64| {
+            let unix_secs = NOVEMBER + day * 86_400;
+            let start = Now { unix_secs, elapsed: Duration::ZERO };
+            let mut orders = Orders::open(dir.path(), &terms, 0, start).expect("orders");
+            let late = Now { unix_secs: unix_secs + 86_000, elapsed: Duration::from_secs(86_000) };
+            orders.next(late).is_ok()
+        };
+        let days: Vec<u64> = (0..40).filter(|day| begins(*day)).collect();
+        // 32 times 86,000 s are more than 31 days.
+        assert_eq!(days, [31]);
+    }
+
     /// A year of two slots a day, and of directory documents over the same interface: the budget
     /// covers both.
     #[test]
@@ -249,8 +291,10 @@ mod tests {
         let terms = Terms { data_interface, ..terms("1MiB=3,20MiB=2", Some(600_000_000)) };
         let bytes = Rc::new(Cell::new(7000));
         let counter = Rc::clone(&bytes);
-        let read =
-            move |name: &str| Ok(Counter { interface: name.to_owned(), bytes: counter.get() });
+        let read = move |name: &str| {
+            let (interface, bytes) = (name.to_owned(), counter.get());
+            Ok(Counter { interface, bytes, ..Counter::default() })
+        };
         let orders = Orders::open_by(dir.path(), &terms, 3, at(0), Box::new(read));
         let mut orders = orders.expect("orders");
         let (mut begun, mut months) = (0, BTreeMap::<String, u64>::new());
