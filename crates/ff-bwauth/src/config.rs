@@ -255,7 +255,7 @@ fn period_secs() -> u32 {
     u32::try_from(PERIOD_SECS).unwrap_or(u32::MAX)
 }
 
-/// The paper's thirty seconds.
+/// Ten seconds.
 fn measure_secs() -> u16 {
     Params::default().duration_secs
 }

@@ -120,7 +120,7 @@ pub struct Standing {
     pub measurer: Ed25519Id,
     /// Networks with relays that were measured by it and whose word counts.
     pub words: u64,
-    /// Groups among them that dispute it.
+    /// Networks among them that dispute it.
     pub disputes: u64,
     /// How probable at least as many are if each disputes with probability 1/2.
     pub chance: f64,

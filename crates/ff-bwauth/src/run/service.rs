@@ -133,8 +133,8 @@ pub(super) fn template(state_dir: &Path) -> String {
     let slot_secs = usual_slot_secs(measure_secs);
     format!(
         r#"# A coordinator of FlashFlow, for `ff-bwauth run --config FILE`; `--check` checks this file. On SIGHUP it is read again:
-# [publish], [keep] and refresh_secs are used at once, measurers and coordinators from the next period on; all other
-# changes need a restart. An invalid file is ignored.
+# [publish], [keep], [exchange] and refresh_secs are used at once, measurers and coordinators from the next period on; all
+# other changes need a restart. An invalid file is ignored.
 
 # Relative paths are from this file's directory.
 

@@ -347,7 +347,7 @@ impl Figures {
         );
         self.add(
             "measurer_disputes",
-            "Groups of relays that dispute the measurer's counts",
+            "Networks with relays that dispute the measurer's counts",
             None,
             each(&|one| float(one.disputes)),
         );

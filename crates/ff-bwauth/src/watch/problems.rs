@@ -265,7 +265,7 @@ fn measurer(status: &Status, member: &MemberStatus) -> Vec<Found> {
         add(
             Cause::MeasurerAside,
             format!(
-                "measurer {name} is set aside: {disputes} of {words} groups of relays dispute it; once the cause is \
+                "measurer {name} is set aside: relays of {disputes} of {words} networks dispute it; once the cause is \
                  found: ff-bwauth measurers --trust {name}"
             ),
         );

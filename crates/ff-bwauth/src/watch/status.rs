@@ -150,10 +150,10 @@ pub struct MemberStatus {
     pub clock_ahead_millis: i64,
     /// Its kernel's congestion control.
     pub congestion_control: Option<String>,
-    /// Groups of relays that dispute what it has counted, in this period or the one before, and
+    /// Networks with relays that dispute what it has counted, in this period or the one before, and
     /// agree with other measurers.
     pub disputes: u64,
-    /// Groups of relays that were measured with it, in this period or the one before, and agree
+    /// Networks with relays that were measured with it, in this period or the one before, and agree
     /// with a measurer.
     #[serde(default)]
     pub words: u64,

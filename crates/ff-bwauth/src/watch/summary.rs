@@ -202,7 +202,7 @@ fn write_member(f: &mut fmt::Formatter<'_>, member: &MemberStatus, now: u64) -> 
         write!(f, " configured, {} measured", rate(measured.bytes_per_sec))?;
     }
     if member.disputes > 0 {
-        write!(f, ", disputed by {} of {} groups of relays", member.disputes, member.words)?;
+        write!(f, ", disputed by relays of {} of {} networks", member.disputes, member.words)?;
     }
     match &member.error {
         Some(error) => writeln!(f, ": {}", plain(error)),

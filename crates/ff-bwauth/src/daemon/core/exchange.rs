@@ -2,8 +2,8 @@
 //!
 //! The coordinator itself starts an exchange when a measurer is new or has another address, in a
 //! gap of the plan that is long enough. When the operator asks for one, no slot begins until it has
-//! ended; relays of the slots in that time wait for the next period. A measured capacity limits the
-//! shares of a slot, but not the schedule, which follows from what all coordinators know.
+//! ended; relays of the slots in that time get later slots while there is room. A measured capacity
+//! limits the shares of a slot, but not the schedule, which follows from what all coordinators know.
 //!
 //! Decisions: doc/decisions.md, "Measurers are measured when no relay is".
 

@@ -1,6 +1,6 @@
 //! Begins the measurements of a slot.
 //!
-//! Decisions: doc/decisions.md, "Missed slots are not caught up".
+//! Decisions: doc/decisions.md, "Missed slots are not caught up at once".
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
