@@ -236,9 +236,12 @@ impl Boundaries {
     }
 
     /// Circuit id and command of the last cell whose header has passed; zeros for VERSIONS and
-    /// before it.
+    /// before it, and while a part of the next header has passed.
     #[must_use]
     pub const fn last_header(&self) -> (u32, u8) {
+        if self.have > 0 {
+            return (0, 0);
+        }
         let [a, b, c, d, command, ..] = self.header;
         (u32::from_be_bytes([a, b, c, d]), command)
     }

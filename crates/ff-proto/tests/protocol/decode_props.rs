@@ -10,7 +10,7 @@ use std::time::Duration;
 use ed25519_dalek::SigningKey;
 use ff_proto::cell::{
     self, BODY_LEN, Body, Boundaries, CELL_LEN, CMD_MEAS_ECHO, CMD_MEASUREMENT, Cell,
-    CellAssembler, CellRef,
+    CellAssembler, CellRef, is_variable_length,
 };
 use ff_proto::circuit::{CircuitKeys, EphemeralKey, ForwardKey};
 use ff_proto::codec::DecodeError;
@@ -299,6 +299,16 @@ proptest! {
                 prop_assert!(used > 0 && used <= piece.len());
                 prop_assert!(used == piece.len() || boundaries.at_boundary());
                 position += used;
+                let start = ends.last().copied().unwrap_or(0);
+                let header = stream[start..position].first_chunk::<5>();
+                let variable = header.is_some_and(|&[_, _, _, _, one]| is_variable_length(one));
+                let expected = match header {
+                    _ if start == 0 => (0, 0),
+                    Some(_) if variable && position < start + 7 => (0, 0),
+                    Some(&[a, b, c, d, command]) => (u32::from_be_bytes([a, b, c, d]), command),
+                    None => (0, 0),
+                };
+                prop_assert_eq!(boundaries.last_header(), expected);
                 if boundaries.at_boundary() {
                     prop_assert!(boundaries.versions_done());
                     ends.push(position);

@@ -18,7 +18,7 @@ use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use ff_proto::cell::peek_cell;
+use ff_proto::cell::{CMD_DESTROY, peek_cell};
 use ff_proto::session::target::LinkId;
 use futures::io::AsyncWrite;
 
@@ -226,6 +226,10 @@ impl Gate {
         let mut taken = 0;
         while let Some(cell) = peek_cell(&bytes[taken..]) {
             let held = self.held.get_or_insert_with(|| Box::new(at.extension.new_held()));
+            if cell.command == CMD_DESTROY {
+                // It makes room for itself.
+                held.drop_circuit(cell.circ_id);
+            }
             if !held.has_room(cell.wire_len) && self.poll_let_out(inner, at, cx)?.is_pending() {
                 break;
             }

@@ -579,6 +579,12 @@ impl<T: AsyncRead + AsyncWrite + Unpin> LinkStream<T> {
             if let Err(error) = ready!(self.poll_send_echoes(cx)) {
                 return Poll::Ready(error);
             }
+            // Before reading, which may wait for long: MEAS_END could not go into half an echo.
+            if self.at_cell_boundary()
+                && let Poll::Ready(Err(error)) = self.poll_control(cx)
+            {
+                return Poll::Ready(error);
+            }
             match self.drop_cells() {
                 Ok(()) if matches!(self.mode, Mode::Ending) => {}
                 Ok(()) => return Poll::Pending,

@@ -174,6 +174,17 @@ fn what_waits_to_go_out_beyond_the_limit_keeps_its_place() {
 }
 
 #[test]
+fn the_end_of_a_circuit_makes_room_for_itself() {
+    let extension = extension(Some(LIMIT));
+    let mut gate = Gate::new(Greeting::of_opening());
+    let mut sink = Sink { most: Some(5000), ..Sink::default() };
+    let bytes = cells(0, 10_000);
+    assert!(write(&mut gate, &mut sink, &extension, &bytes) < bytes.len());
+    let end = fixed_cell(3, CMD_DESTROY, &[]).unwrap();
+    assert_eq!(write(&mut gate, &mut sink, &extension, &end), end.len());
+}
+
+#[test]
 fn a_peer_that_does_not_read_is_waited_for_when_the_buffer_is_full() {
     let extension = extension(Some(LIMIT));
     let mut gate = Gate::new(Greeting::of_opening());
