@@ -344,7 +344,7 @@ mod tests {
         let [hangs, down, aside] = &problems[..] else { panic!("{problems:?}") };
         assert!(hangs.text.contains("20 s old"), "{hangs:?}");
         assert!(down.text.contains("does not respond: it did not answer"), "{down:?}");
-        assert!(aside.text.contains("is set aside: 1 of 10 groups"), "{aside:?}");
+        assert!(aside.text.contains("is set aside: relays of 1 of 10 networks"), "{aside:?}");
     }
 
     #[test]
