@@ -197,7 +197,7 @@ impl Answer {
             self.pattern = Some(Pattern::new(seed));
             self.is_exact = true;
         } else if self.needs_seed {
-            // Whoever takes the header off could otherwise answer with any bytes.
+            // Without the header any bytes would count as the answer.
             return Err(Fault::target("the header of its answer names no seed: it is no source's"));
         }
         let Some(promised) = value("content-length").and_then(|text| text.parse::<u64>().ok())

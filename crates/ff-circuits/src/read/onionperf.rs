@@ -15,6 +15,7 @@ mod downloads;
 mod format;
 mod join;
 mod records;
+mod values;
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -26,7 +27,8 @@ use super::{Circuits, ReadError, Seen};
 pub use self::downloads::read as read_downloads;
 pub(crate) use self::downloads::target_of;
 pub(crate) use self::format::{fingerprint, whole};
-pub(crate) use self::records::{Scalar, check};
+pub(crate) use self::records::check;
+pub(crate) use self::values::Scalar;
 
 /// Adds the circuits of a file.
 ///

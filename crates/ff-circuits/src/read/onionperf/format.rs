@@ -8,7 +8,7 @@ use serde::de::{Error as _, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
-use super::records::{Few, Filters, Scalar, few};
+use super::values::{Few, Filters, Scalar, few};
 use crate::record::SIZES;
 
 /// The largest number of records of a kind: a day of OnionPerf has about 1,000. Each takes about
