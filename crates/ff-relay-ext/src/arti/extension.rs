@@ -81,6 +81,8 @@ pub struct Extension {
     failed: AtomicBool,
     /// Whether there are rules by which links are limited.
     limits_links: AtomicBool,
+    /// Whether a measurement holds clients to their share.
+    holds_to_share: AtomicBool,
     /// The bytes that wait on limited links.
     held_bytes: Arc<AtomicUsize>,
     /// The start of its clock.
@@ -159,6 +161,7 @@ impl Extension {
             state: Mutex::new(state),
             failed: AtomicBool::new(false),
             limits_links: AtomicBool::new(false),
+            holds_to_share: AtomicBool::new(false),
             held_bytes: Arc::default(),
             zero: Instant::now(),
             hop: OnceLock::new(),
@@ -176,16 +179,17 @@ impl Extension {
         loop {
             runtime.sleep(TICK).await;
             let now = self.now();
-            let alive = self.with(|state| {
+            let shares = self.with(|state| {
                 state.target.handle_timeout(now);
-                state.limiter.tick(now, state.target.background_allowance().as_ref());
+                let share = state.target.background_allowance();
+                state.limiter.tick(now, share.as_ref());
                 state.ingress.tick(now);
                 state.dispatch(now);
                 state.abandon(now);
+                share.is_some()
             });
-            if alive.is_none() {
-                return;
-            }
+            let Some(shares) = shares else { return };
+            self.holds_to_share.store(shares, Ordering::Relaxed);
         }
     }
 
@@ -424,6 +428,7 @@ impl Extension {
             let allowed = state.limiter.claim(link, direction, traffic, wanted, share, cx.waker());
             if allowed == 0 && state.limiter.lacks_share(direction, traffic, share) {
                 state.target.on_background_wait();
+                self.holds_to_share.store(true, Ordering::Relaxed);
             }
             allowed
         });
