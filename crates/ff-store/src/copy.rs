@@ -3,8 +3,9 @@
 //!
 //! `store.sqlite.grants` has a line `FINGERPRINT UNIX_SECS` for each attempt, written at its
 //! beginning. It is not synced, and invalid lines are ignored: it is only a copy, and relays also
-//! refuse a coordinator that asks too often. Opening a store removes lines older than two days from
-//! it; of a long file the last 64 MiB are read.
+//! refuse a coordinator that asks too often. It is written anew, without lines older than two days,
+//! when a store is opened and each time many lines have been added; of a long file the last 64 MiB
+//! are read.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
@@ -25,6 +26,8 @@ const KEPT_SECS: u64 = 2 * 24 * 60 * 60;
 /// The largest number of bytes that are read, from the end: two days of ten thousand relays take a
 /// hundredth of it.
 const MAX_FILE_BYTES: u64 = 64 << 20;
+/// The number of lines after which it is written anew: about a megabyte.
+const MAX_ADDED: u64 = 20_000;
 
 /// The copy for a store that is open for writing.
 #[derive(Debug)]
@@ -32,6 +35,8 @@ pub(super) struct GrantCopy {
     path: PathBuf,
     /// The file; `None` after an error, until it can be written to again.
     file: Option<File>,
+    /// The number of lines that were added since it was written anew.
+    added: u64,
     /// Whether the last write failed.
     has_failed: bool,
 }
@@ -47,16 +52,30 @@ impl GrantCopy {
         if is_new {
             take_over(db, &read(&path)).map_err(&fail)?;
         }
-        let text = forget_old(db).and_then(|()| text(db)).map_err(&fail)?;
-        let written = write_atomically(&path, text.as_bytes(), Readers::Owner);
-        let opened = written.map_err(io::Error::other).and_then(|()| append_to(&path));
-        let mut copy = Self { path, file: None, has_failed: false };
-        copy.file = copy.told(opened);
+        let mut copy = Self { path, file: None, added: 0, has_failed: false };
+        copy.write_anew(db, now_unix_secs()).map_err(fail)?;
         Ok(copy)
+    }
+
+    /// Removes old lines if many have been added.
+    pub(super) fn shorten(&mut self, db: &Connection, now: u64) -> rusqlite::Result<()> {
+        if self.added < MAX_ADDED { Ok(()) } else { self.write_anew(db, now) }
+    }
+
+    /// Writes the lines that are still needed.
+    fn write_anew(&mut self, db: &Connection, now: u64) -> rusqlite::Result<()> {
+        let since = needed_since(db, now)?;
+        let text = forget_old(db, since).and_then(|()| text(db, since))?;
+        let written = write_atomically(&self.path, text.as_bytes(), Readers::Owner);
+        let opened = written.map_err(io::Error::other).and_then(|()| append_to(&self.path));
+        self.added = 0;
+        self.file = self.told(opened);
+        Ok(())
     }
 
     /// Adds a relay that will be asked.
     pub(super) fn add(&mut self, relay: &Fingerprint, unix_secs: u64) {
+        self.added += 1;
         let opened = self.file.take().map_or_else(|| append_to(&self.path), Ok);
         let written = opened.and_then(|mut file| {
             writeln!(file, "{} {unix_secs}", hex::encode_upper(relay))?;
@@ -119,20 +138,27 @@ fn take_over(db: &mut Connection, grants: &[(Fingerprint, u64)]) -> rusqlite::Re
     writing.commit()
 }
 
+/// Older lines are not needed, in seconds since 1970. A clock that is ahead for a moment must not
+/// make all of them old.
+fn needed_since(db: &Connection, now: u64) -> rusqlite::Result<Number> {
+    let sql = "SELECT max(started_unix_secs) FROM attempts";
+    let newest: Option<Number> = db.query_row(sql, [], |row| row.get(0))?;
+    let newest = newest.map_or(now, |newest| newest.0.min(now));
+    Ok(Number(newest.saturating_sub(KEPT_SECS)))
+}
+
 /// Deletes lines that are too old to be needed.
-fn forget_old(db: &Connection) -> rusqlite::Result<()> {
-    let sql = "DELETE FROM copied_grants WHERE unix_secs < ?1";
-    db.execute(sql, [Number(now_unix_secs().saturating_sub(KEPT_SECS))]).map(drop)
+fn forget_old(db: &Connection, since: Number) -> rusqlite::Result<()> {
+    db.execute("DELETE FROM copied_grants WHERE unix_secs < ?1", [since]).map(drop)
 }
 
 /// The copy of a store's content.
-fn text(db: &Connection) -> rusqlite::Result<String> {
+fn text(db: &Connection, since: Number) -> rusqlite::Result<String> {
     let sql =
         "SELECT fingerprint, started_unix_secs FROM attempts JOIN targets ON targets.id = target
                WHERE grant_used = 1 AND started_unix_secs >= ?1
                UNION ALL SELECT fingerprint, unix_secs FROM copied_grants";
     let mut statement = db.prepare(sql)?;
-    let since = Number(now_unix_secs().saturating_sub(KEPT_SECS));
     let grants = statement.query_map([since], |row| {
         let (relay, unix_secs): (Fingerprint, Number) = (row.get(0)?, row.get(1)?);
         Ok(format!("{} {}\n", hex::encode_upper(relay), unix_secs.0))
@@ -143,7 +169,7 @@ fn text(db: &Connection) -> rusqlite::Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Store;
+    use crate::{Retention, Store};
 
     #[test]
     fn a_new_store_knows_whom_the_one_before_it_asked() {
@@ -171,6 +197,23 @@ mod tests {
         let text = std::fs::read_to_string(&copy).expect("a copy");
         assert_eq!(text, format!("{}\n{}\n", lines[0], lines[5]));
         assert_eq!(asked(&Store::open(&store, [7; 32]).expect("a store"), 1).len(), 2);
+    }
+
+    #[test]
+    fn a_store_that_stays_open_for_long_forgets_what_is_old() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let copy = dir.path().join("store.grants");
+        let mut store = Store::open(&dir.path().join("store"), [7; 32]).expect("a store");
+        let now = now_unix_secs();
+        let keep = Retention { samples_days: 1, results_days: 1 };
+        let lines = |store: &mut Store, count: u64| {
+            (0..count).for_each(|_| store.copy.add(&[1; 20], now - KEPT_SECS - 1));
+            while store.retain_some(now, &keep).expect("it deletes").is_some() {}
+            std::fs::read_to_string(&copy).expect("a copy").lines().count() as u64
+        };
+        assert_eq!(lines(&mut store, MAX_ADDED - 1), MAX_ADDED - 1);
+        assert_eq!(lines(&mut store, 1), 0);
+        assert_eq!(lines(&mut store, 1), 1, "it is still written to");
     }
 
     #[test]

@@ -115,12 +115,12 @@ impl Store {
         if samples + attempts + planned > 0 {
             return Ok(Some(Deleted { samples, attempts, planned }));
         }
-        Ok(self.shrink()?.then(Deleted::default))
+        Ok(self.shrink(now_unix_secs)?.then(Deleted::default))
     }
 
-    /// Deletes unreferenced rows, and returns some unused pages to the system; returns whether
-    /// there were any.
-    fn shrink(&mut self) -> Result<bool, StoreError> {
+    /// Deletes unreferenced rows and old lines of the copy of grants, and returns some unused pages
+    /// to the system; returns whether there were any.
+    fn shrink(&mut self, now_unix_secs: u64) -> Result<bool, StoreError> {
         self.write("delete unused records", |writing| {
             writing.execute(
                 "DELETE FROM targets WHERE NOT EXISTS
@@ -135,6 +135,7 @@ impl Store {
         })?;
         let Reader { db, path } = &self.reader;
         let fail = error::sqlite(path, "be made smaller");
+        self.copy.shorten(db, now_unix_secs).map_err(&fail)?;
         let free = || db.pragma_query_value(None, "freelist_count", |row| row.get::<_, i64>(0));
         let before = free().map_err(&fail)?;
         // Each returned row is a page.
