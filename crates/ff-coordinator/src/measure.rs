@@ -366,6 +366,7 @@ impl Run {
 
     /// Makes the outcome.
     fn outcome(self, result: Result<(), MeasureError>) -> Outcome {
+        let accuser = result.as_ref().err().and_then(MeasureError::accuser);
         let found = result.and_then(|()| self.judge()).map_err(Failure::from);
         let asked = self.plan.asked(self.started.as_secs());
         let asked = Asked {
@@ -392,6 +393,8 @@ impl Run {
             cpu: CpuSeconds { measurers: self.samples.cpu_seconds(), target: None },
             sockets: SocketCounts { asked: self.plan.links(), opened: self.opened },
             paths: self.paths(),
+            // Disputes may replace the failure.
+            accuser: accuser.filter(|_| outcome.disputes.is_empty()),
             ..outcome
         }
     }
@@ -477,7 +480,8 @@ fn tasks(plan: &MeasurePlan, grant: &MeasParamsOk) -> Vec<Task> {
 
 /// A measurer has failed.
 fn part_failed(member: &TeamMember, source: PartFailure) -> MeasureError {
-    MeasureError::Measurer { name: member.measurer.name().to_owned(), source }
+    let (name, id) = (member.measurer.name().to_owned(), member.measurer.id());
+    MeasureError::Measurer { name, id, source }
 }
 
 /// Prepares all measurers at once; the first that fails ends it.

@@ -14,7 +14,7 @@ use base64ct::{Base64Unpadded, Encoding};
 use ff_base::utc::Utc;
 use ff_proto::aggregate::{Draw, Estimator, Partial, SecondSample, Verdict};
 use ff_proto::failure::FailureKind;
-use ff_proto::ids::CryptoKind;
+use ff_proto::ids::{CryptoKind, Ed25519Id};
 use ff_proto::msg::MeasParamsOk;
 use ff_proto::units::{BytesPerSec, Ratio};
 use serde::{Deserialize, Serialize};
@@ -68,6 +68,8 @@ pub struct Outcome {
     pub seconds: Vec<SecondSample>,
     /// The measurers that report more received cells than the relay reports as echoed to them.
     pub disputes: Vec<Dispute>,
+    /// The measurer on whose word alone it failed by the relay or the path to it, if so.
+    pub accuser: Option<Ed25519Id>,
     /// Cells over all links.
     pub cells: CellCounts,
     /// Round-trip times of the timed cells.
@@ -169,6 +171,7 @@ impl Outcome {
             result: found.map(|(_, verdict)| verdict),
             seconds,
             disputes,
+            accuser: None,
             cells: CellCounts::default(),
             round_trip: RoundTrip::default(),
             cpu: CpuSeconds::default(),
@@ -295,6 +298,9 @@ pub struct ResultRow {
     /// The measurers whose counts the relay disputes.
     #[serde(default)]
     pub disputes: Vec<Dispute>,
+    /// The key of the measurer on whose word alone it failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub accuser_ed25519_base64: Option<String>,
     /// The estimate (PROTOCOL.md §9).
     pub estimate_bytes_per_sec: Option<u64>,
     /// The rate of cells in transit.
@@ -376,6 +382,7 @@ impl From<&Outcome> for ResultRow {
             failure: outcome.result.as_ref().err().map(FailureRow::from),
             draw: outcome.draw.into(),
             disputes: outcome.disputes.clone(),
+            accuser_ed25519_base64: outcome.accuser.map(|id| Base64Unpadded::encode_string(&id.0)),
             estimate_bytes_per_sec,
             lower_bound_bytes_per_sec,
             error_percent: outcome.error_percent(),
@@ -412,6 +419,7 @@ impl TryFrom<AttemptRow> for Outcome {
             draw: result.draw.into(),
             limit: measurement.limit_bytes_per_sec,
             result: result.result()?,
+            accuser: result.accuser()?,
             settling_bytes: measurement.settling_bytes,
             seconds: seconds.into_iter().map(SecondSample::from).collect(),
             disputes: result.disputes,
@@ -458,6 +466,13 @@ impl MeasurementRow {
 }
 
 impl ResultRow {
+    /// The measurer on whose word alone it failed.
+    fn accuser(&self) -> Result<Option<Ed25519Id>, String> {
+        let Some(text) = &self.accuser_ed25519_base64 else { return Ok(None) };
+        let bytes = Base64Unpadded::decode_vec(text).ok().and_then(|bytes| bytes.try_into().ok());
+        bytes.map(|id| Some(Ed25519Id(id))).ok_or("accuser_ed25519_base64 is not a key".to_owned())
+    }
+
     /// The verdict and the failure of the row.
     fn result(&self) -> Result<Result<Verdict, Failure>, String> {
         let verdict = match (self.verdict.as_str(), &self.failure) {
@@ -478,7 +493,7 @@ impl ResultRow {
 
 #[cfg(test)]
 mod tests {
-    use ff_proto::ids::{Ed25519Id, MeasurementId};
+    use ff_proto::ids::MeasurementId;
 
     use super::*;
 

@@ -142,6 +142,7 @@ const PARTS: &[Part] = &[
         column!("sockets_opened", Int, row => row.outcome.sockets.opened)),
     part!(outcome.counted_unix_millis["counted_unix_millis"]),
     part!(outcome.estimator["estimator"]),
+    part!(outcome.accuser["accuser"]),
 ];
 
 /// Why an attempt failed.

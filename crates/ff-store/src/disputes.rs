@@ -64,20 +64,23 @@ impl Store {
 
 impl Reader {
     /// Relays' reports on measurers in attempts that began at `since` or later, the oldest first,
-    /// each with the relay's address: disputes, and reports without one. Attempts that failed for
-    /// another reason have no report, and disputes with measurers that were trusted again since
-    /// then do not count.
+    /// each with the relay's address: disputes, accusations, and reports without any. An attempt
+    /// that failed by an accusation has that only, and one that failed for another reason has no
+    /// report. Disputes with measurers that were trusted again since then do not count.
     ///
     /// # Errors
     /// [`StoreError`].
     pub fn words(&self, since_unix_secs: u64) -> Result<Vec<(Word, String)>, StoreError> {
-        let sql = "SELECT a.id, a.started_unix_secs, t.fingerprint, t.address, m.identity, d.attempt IS NOT NULL
+        let sql = "SELECT a.id, a.started_unix_secs, t.fingerprint, t.address, m.identity,
+                   d.attempt IS NOT NULL OR a.accuser IS m.identity
                    FROM attempts a JOIN targets t ON t.id = a.target JOIN shares s ON s.attempt = a.id
                    JOIN measurers m ON m.id = s.measurer
                    LEFT JOIN disputes d ON d.attempt = a.id AND d.measurer = s.measurer
                    WHERE a.started_unix_secs >= ?1 AND a.finished_unix_secs IS NOT NULL
-                   AND (a.failure IS NULL OR EXISTS (SELECT 1 FROM disputes o WHERE o.attempt = a.id))
-                   AND (d.attempt IS NULL OR a.started_unix_secs >= ifnull(m.trusted_unix_secs, 0))
+                   AND (d.attempt IS NOT NULL OR a.accuser IS m.identity OR a.accuser IS NULL
+                        AND (a.failure IS NULL OR EXISTS (SELECT 1 FROM disputes o WHERE o.attempt = a.id)))
+                   AND (d.attempt IS NULL AND a.accuser IS NOT m.identity
+                        OR a.started_unix_secs >= ifnull(m.trusted_unix_secs, 0))
                    ORDER BY a.started_unix_secs, a.id, s.measurer";
         let last = i64::MAX.cast_unsigned();
         self.all("attempts", sql, [Number(since_unix_secs.min(last))], |columns| {

@@ -3,7 +3,7 @@
 use ff_plan::outcome::{FAILED, Method};
 use ff_proto::aggregate::{Draw, Estimator, Verdict};
 use ff_proto::failure::FailureKind;
-use ff_proto::ids::CryptoKind;
+use ff_proto::ids::{CryptoKind, Ed25519Id};
 use ff_proto::msg::ErrCode;
 use ff_proto::units::{BytesPerSec, Ratio};
 use rusqlite::types::{FromSql, FromSqlError, FromSqlResult, ToSql, ToSqlOutput, Value, ValueRef};
@@ -143,6 +143,18 @@ impl Stored for Ratio {
 
     fn stored(&self) -> Self::As {
         i64::from(self.percent())
+    }
+}
+
+impl Stored for Ed25519Id {
+    type As = Vec<u8>;
+
+    fn read(stored: Vec<u8>) -> Option<Self> {
+        stored.try_into().ok().map(Self)
+    }
+
+    fn stored(&self) -> Self::As {
+        self.0.to_vec()
     }
 }
 

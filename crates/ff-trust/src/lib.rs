@@ -1,7 +1,7 @@
 #![doc = include_str!("../README.md")]
 
 use std::cmp::Ordering;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use ff_base::identity::Fingerprint;
@@ -18,7 +18,7 @@ pub struct Word {
     pub relay: Fingerprint,
     /// The measurer.
     pub measurer: Ed25519Id,
-    /// Whether the relay disputes it.
+    /// Whether the relay disputes it, or the measurement failed on its word alone.
     pub is_dispute: bool,
     /// When the measurement began, in seconds since 1970.
     pub unix_secs: u64,
@@ -29,61 +29,71 @@ pub struct Word {
 pub struct Said(BTreeMap<Ed25519Id, Met>);
 
 /// The reports on one measurer; times are in seconds since 1970.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug, Default)]
 struct Met {
-    /// When it was measured by it last.
-    last: u64,
-    /// When it disputed it first.
-    disputed: Option<u64>,
+    /// When it agreed last.
+    agreed: Option<u64>,
+    /// When it disputed.
+    disputed: BTreeSet<u64>,
+}
+
+impl Met {
+    /// Whether anything is known.
+    fn is_known(&self) -> bool {
+        self.agreed.is_some() || !self.disputed.is_empty()
+    }
 }
 
 impl Said {
     /// Adds a word.
     pub fn hear(&mut self, word: &Word) {
-        let disputed = word.is_dispute.then_some(word.unix_secs);
-        self.add(word.measurer, Met { last: word.unix_secs, disputed });
+        let met = self.0.entry(word.measurer).or_default();
+        if word.is_dispute {
+            met.disputed.insert(word.unix_secs);
+        } else {
+            met.agreed = met.agreed.max(Some(word.unix_secs));
+        }
     }
 
     /// Adds what another relay of the group has said.
     fn join(&mut self, other: &Self) {
-        for (&measurer, &met) in &other.0 {
-            self.add(measurer, met);
+        for (&measurer, met) in &other.0 {
+            let known = self.0.entry(measurer).or_default();
+            known.agreed = known.agreed.max(met.agreed);
+            known.disputed.extend(&met.disputed);
         }
-    }
-
-    /// Adds what was said of a measurer. One that was disputed once is disputed.
-    fn add(&mut self, measurer: Ed25519Id, met: Met) {
-        let known = self.0.entry(measurer).or_insert(met);
-        known.last = known.last.max(met.last);
-        known.disputed = known.disputed.into_iter().chain(met.disputed).min();
     }
 
     /// Forgets what was said before this time; whether anything is left.
     pub fn forget(&mut self, before: u64) -> bool {
-        self.0.retain(|_, met| met.last >= before);
-        for met in self.0.values_mut() {
-            met.disputed = met.disputed.filter(|&at| at >= before);
-        }
+        self.0.retain(|_, met| {
+            met.agreed = met.agreed.filter(|&at| at >= before);
+            met.disputed = met.disputed.split_off(&before);
+            met.is_known()
+        });
         !self.0.is_empty()
     }
 
     /// Forgets that a measurer was disputed.
     pub fn trust(&mut self, measurer: &Ed25519Id) {
-        if let Some(met) = self.0.get_mut(measurer) {
-            met.disputed = None;
-        }
+        self.0.retain(|of, met| {
+            if of == measurer {
+                met.disputed.clear();
+            }
+            met.is_known()
+        });
     }
 
-    /// Whether a measurer is disputed.
+    /// Whether a measurer is disputed. One that was disputed once is.
     #[must_use]
     pub fn disputes(&self, measurer: &Ed25519Id) -> bool {
-        self.0.get(measurer).is_some_and(|met| met.disputed.is_some())
+        self.0.get(measurer).is_some_and(|met| !met.disputed.is_empty())
     }
 
     /// Whether any is.
     #[must_use]
     pub fn disputes_any(&self) -> bool {
-        self.0.values().any(|met| met.disputed.is_some())
+        self.0.values().any(|met| !met.disputed.is_empty())
     }
 
     /// Whether all that it has met are disputed, two at least.
@@ -94,12 +104,12 @@ impl Said {
 
     /// Whether it agrees with a measurer.
     fn agrees(&self) -> bool {
-        self.0.values().any(|met| met.disputed.is_none())
+        self.0.values().any(|met| met.disputed.is_empty())
     }
 
     /// The measurer that it disputed first.
     fn first_disputed(&self) -> Option<Ed25519Id> {
-        let disputed = self.0.iter().filter_map(|(id, met)| Some((met.disputed?, *id)));
+        let disputed = self.0.iter().filter_map(|(id, met)| Some((*met.disputed.first()?, *id)));
         disputed.min().map(|(_, id)| id)
     }
 }
@@ -151,7 +161,7 @@ pub fn judge<'a>(
         let first = said.first_disputed();
         for (&measurer, met) in &said.0 {
             let (agree, dispute) = said_in.entry((measurer, network.ok_or(group))).or_default();
-            *agree += u64::from(met.disputed.is_none());
+            *agree += u64::from(met.disputed.is_empty());
             *dispute += u64::from(first == Some(measurer));
         }
     }
@@ -303,6 +313,12 @@ mod tests {
         assert!(all.forget(0) && all.disputes(&measurer(1)));
         assert!(all.forget(1) && !all.disputes(&measurer(1)), "what it said later stays");
         assert!(!all.forget(9));
+        // Of two disputes the later one stays, and trust leaves nothing of a measurer that it only
+        // disputed.
+        let mut twice = said(&[(1, true), (2, false), (1, true)]);
+        assert!(twice.forget(1) && twice.disputes(&measurer(1)));
+        twice.trust(&measurer(1));
+        assert!(!twice.disputes_any() && twice.0.len() == 1);
     }
 
     #[test]

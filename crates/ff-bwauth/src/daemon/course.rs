@@ -37,11 +37,12 @@ impl Common {
         unix_secs / u64::from(self.length_secs)
     }
 
-    /// From when disputes count at this time, in seconds since 1970: from the start of the previous
-    /// period.
+    /// From when disputes count at this time, in seconds since 1970: from the start of the period
+    /// before the previous one. A relay that a measurer accused in that may agree with another
+    /// measurer only in the one after it.
     #[must_use]
     pub fn disputes_since(&self, unix_secs: u64) -> u64 {
-        self.number(unix_secs).saturating_sub(1).saturating_mul(self.length_secs.into())
+        self.number(unix_secs).saturating_sub(2).saturating_mul(self.length_secs.into())
     }
 
     /// The number of slots in a period.

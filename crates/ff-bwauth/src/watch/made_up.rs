@@ -86,6 +86,7 @@ pub(super) fn outcome(relay: u32, started_unix_secs: u64) -> Outcome {
         },
         seconds,
         disputes: Vec::new(),
+        accuser: None,
         cells: CellCounts { sent: 1_000_010, echoed: 1_000_000, checked: 1_003, bad: 0 },
         round_trip: RoundTrip {
             p50: Some(12.6),

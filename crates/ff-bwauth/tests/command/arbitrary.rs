@@ -105,11 +105,12 @@ pub(crate) fn any_whole_outcome() -> impl Strategy<Value = Outcome> {
         proptest::collection::vec(any_dispute(), 0..4),
     );
     let secs = (any::<u16>(), any::<Option<u16>>(), any::<u16>(), any::<Option<u64>>());
+    let accuser = any::<Option<[u8; 32]>>();
     let times = [(); 5].map(|()| proptest::option::of(any_real()));
     let crypto = proptest::option::of(prop::sample::select(CryptoKind::SUPPORTED));
     let measurers = prop_oneof![any_real(), Just(f64::NAN)];
-    let parts = (any_outcome(), many, secs, any::<[u64; 6]>(), times, measurers, crypto);
-    parts.prop_map(|(outcome, many, secs, numbers, times, measurers, crypto)| {
+    let parts = (any_outcome(), many, secs, any::<[u64; 6]>(), times, measurers, crypto, accuser);
+    parts.prop_map(|(outcome, many, secs, numbers, times, measurers, crypto, accuser)| {
         let [p50, p90, p99, max, target] = times;
         let [sent, echoed, checked, bad, asked, opened] = numbers;
         Outcome {
@@ -125,6 +126,7 @@ pub(crate) fn any_whole_outcome() -> impl Strategy<Value = Outcome> {
             round_trip: RoundTrip { p50, p90, p99, max },
             cpu: CpuSeconds { measurers, target },
             crypto,
+            accuser: accuser.map(Ed25519Id),
             ..outcome
         }
     })

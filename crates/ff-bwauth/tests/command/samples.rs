@@ -43,6 +43,7 @@ pub(crate) fn outcome(relay: u8, mbit: u64) -> Outcome {
         result: Ok(Verdict::Conclusive),
         seconds,
         disputes: Vec::new(),
+        accuser: None,
         cells: CellCounts { sent: 1_000_010, echoed: 1_000_000, checked: 1_003, bad: 0 },
         round_trip: RoundTrip {
             p50: Some(12.6),

@@ -182,6 +182,7 @@ impl Lab {
         let second = SecondSample { measurement_bytes: bytes, ..SecondSample::default() };
         let outcome = Outcome {
             disputes: Vec::new(),
+            accuser: None,
             target: TargetInfo {
                 address: format!("192.0.2.{relay}:9001"),
                 ed_identity: [relay; 32],

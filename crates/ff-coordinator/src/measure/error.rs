@@ -6,6 +6,7 @@ use ff_measurer::link::control::ControlError;
 use ff_measurer::transit::TransitError;
 use ff_plan::outcome::Failure;
 use ff_proto::failure::{FailureKind, Fault};
+use ff_proto::ids::Ed25519Id;
 use ff_proto::msg::ErrCode;
 use ff_proto::params::ParamError;
 use ff_proto::session::coordinator::BadRequest;
@@ -45,8 +46,10 @@ pub(super) enum MeasureError {
     /// A measurer failed.
     #[error("measurer {name} failed")]
     Measurer {
-        /// Which.
+        /// Its name.
         name: String,
+        /// Its key.
+        id: Ed25519Id,
         /// How.
         source: PartFailure,
     },
@@ -107,6 +110,15 @@ impl MeasureError {
         match self {
             Self::Session(failure) => failure.relay_code(),
             Self::Measurer { source, .. } => source.relay_code,
+            _ => None,
+        }
+    }
+
+    /// The measurer on whose word alone the fault is the relay's, or the path's to it.
+    pub(super) fn accuser(&self) -> Option<Ed25519Id> {
+        match (self, self.kind().fault()) {
+            (Self::Measurer { .. }, Fault::Coordinator) => None,
+            (Self::Measurer { id, .. }, _) => Some(*id),
             _ => None,
         }
     }
@@ -178,6 +190,7 @@ mod tests {
             (
                 MeasureError::Measurer {
                     name: "1".to_owned(),
+                    id: Ed25519Id([1; 32]),
                     source: MeasurerError::from(refused()).into(),
                 },
                 "refused",
@@ -185,7 +198,11 @@ mod tests {
                 &["measurer 1 failed", "code 65535"],
             ),
             (
-                MeasureError::Measurer { name: "0".to_owned(), source: lost.into() },
+                MeasureError::Measurer {
+                    name: "0".to_owned(),
+                    id: Ed25519Id([0; 32]),
+                    source: lost.into(),
+                },
                 "too_few_links",
                 None,
                 &["only 1 of 4 links", "cannot be reached", "connection reset"],
@@ -193,6 +210,11 @@ mod tests {
             (MissingSample { second: 3 }.into(), "missing_sample", None, &["second 3"]),
         ];
         for (error, code, relay_code, parts) in cases {
+            let accuser = match &error {
+                MeasureError::Measurer { id, .. } => Some(*id),
+                _ => None,
+            };
+            assert_eq!(error.accuser(), accuser, "{code}");
             let failure = Failure::from(error);
             assert_eq!((failure.code(), failure.relay_code.map(|code| code.0)), (code, relay_code));
             for part in parts {
@@ -209,7 +231,11 @@ mod tests {
             let link = LinkError::Io { peer, stage: Stage::Tcp, source: errno.into() };
             let source = Box::new(LinkFailure::Open(link));
             let source = MeasurerError::TooFewLinks { opened, asked: 160, source };
-            MeasureError::Measurer { name: "0".to_owned(), source: source.into() }.kind()
+            let (name, id) = ("0".to_owned(), Ed25519Id([0; 32]));
+            let error = MeasureError::Measurer { name, id, source: source.into() };
+            let is_ours = error.kind() == FailureKind::MeasurerFailed;
+            assert_eq!(error.accuser(), (!is_ours).then_some(id));
+            error.kind()
         };
         for opened in [0, 79] {
             let kind = no_socket(Errno::MFILE, opened);

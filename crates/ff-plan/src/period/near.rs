@@ -39,9 +39,9 @@ impl Fitness {
 
 /// The shares of a slot in which each relay is measured by the fittest measurers with room, and by
 /// others with the rest. If all are near and have capacity, nothing changes. Relays keep their
-/// rates, and no measurer gives more than its capacity, which is 0 for an excluded one. A relay
-/// that then has no room is dropped; if it needs an excluded measurer, it keeps its shares, which
-/// show the reason. `head` returns the group of a relay: relays of a group are measured together.
+/// rates, and no measurer gives more than its capacity, which is 0 for an excluded one. Relays of
+/// excluded measurers come last. A relay that then has no room is dropped; if it needs an excluded
+/// measurer, it keeps its shares, which show the reason. `head` returns the group of a relay: relays of a group are measured together.
 #[must_use]
 pub fn near_first(
     assigned: Vec<Assignment>,
@@ -72,7 +72,9 @@ pub fn near_first(
             .filter(|&measurer| fitness(one.relay, measurer) < Fitness::Disputed)
             .count()
     };
-    order.sort_by_cached_key(|&index| choice(&assigned[index]));
+    let needs_excluded =
+        |one: &Assignment| one.shares.iter().any(|share| capacity(share).get() == 0);
+    order.sort_by_cached_key(|&index| (needs_excluded(&assigned[index]), choice(&assigned[index])));
     let mut given: Vec<Option<Vec<MeasurerShare>>> = vec![None; assigned.len()];
     for index in order {
         let one = &assigned[index];
@@ -87,7 +89,7 @@ pub fn near_first(
         choice.sort_by_cached_key(|&measurer| (fitness(measurer), Reverse(left[measurer])));
         given[index] = give(rate(one), &choice, &mut left).or_else(|| {
             let shares = &one.shares;
-            shares.iter().any(|share| capacity(share).get() == 0).then(|| shares.clone())
+            needs_excluded(one).then(|| shares.clone())
         });
     }
     let kept = assigned.into_iter().zip(given);
@@ -175,13 +177,13 @@ mod tests {
         assert_eq!(apart, [assignment(0, &[(0, 60)])], "the second waits");
         let changed = near_first(assigned.clone(), &capacities, alone, disputed);
         assert_eq!(changed, [assignment(0, &[(1, 60)]), assignment(1, &[(0, 60)])]);
-        // The first one is excluded: the other has room for one of them.
+        // The first one is excluded: the other has room for one of them, which is its own.
         let capacities = [0, 100].map(BytesPerSec::new);
         let all = |_, _| Fitness::Near;
-        assert_eq!(
-            near_first(assigned.clone(), &capacities, alone, all),
-            [assignment(0, &[(1, 60)])]
-        );
+        assert_eq!(near_first(assigned.clone(), &capacities, alone, all), assigned);
+        let small = vec![assignment(0, &[(0, 40)]), assignment(1, &[(1, 60)])];
+        let moved = [assignment(0, &[(1, 40)]), assignment(1, &[(1, 60)])];
+        assert_eq!(near_first(small, &capacities, alone, all), moved);
         let both = vec![assignment(0, &[(1, 60)]), assignment(1, &[(0, 60)])];
         assert_eq!(
             near_first(both.clone(), &capacities, alone, all),

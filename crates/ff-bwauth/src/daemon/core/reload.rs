@@ -42,8 +42,10 @@ impl Core {
             let place = before.iter().position(|before| before.measurer.id() == id);
             if let Some(known) = place.map(|place| before.swap_remove(place)) {
                 member.clock_ahead_millis = known.clock_ahead_millis;
-                (member.capability, member.error) = (known.capability, known.error);
-                member.described = known.described;
+                member.capability = known.capability;
+                if known.address == member.address {
+                    (member.error, member.described) = (known.error, known.described);
+                }
             }
         }
         recall(&self.store, &mut self.team)?;

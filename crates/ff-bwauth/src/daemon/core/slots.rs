@@ -175,11 +175,11 @@ impl Core {
         let measurers: Vec<_> = self.team.iter().map(|member| member.measurer.clone()).collect();
         let mut ready = Vec::new();
         for ((row, task, parts), links) in assigned.into_iter().zip(links) {
-            let aside = parts.iter().find(|part| self.is_aside(part.measurer));
-            match (aside, shares(&measurers, &parts, &links)) {
+            let out = parts.iter().find_map(|part| self.why_out(part.measurer));
+            match (out, shares(&measurers, &parts, &links)) {
                 (None, Some(team)) => ready.push(Ready { row, task, team }),
-                (Some(_), _) => {
-                    want(task.head, "others than a measurer that is set aside have no room", row)
+                (Some(why), _) => {
+                    want(task.head, &format!("others than a measurer that {why} have no room"), row)
                 }
                 (None, None) => {
                     want(task.head, "its measurers have no links left in this slot", row)
@@ -215,13 +215,13 @@ impl Core {
     }
 
     /// Each measurer's share in a slot: near measurers first, none that the relay disputes, none
-    /// that is excluded.
+    /// that measures nothing now.
     fn assigned(&self, slot: u32, tasks: &HashMap<Fingerprint, SlotTask>) -> Vec<Assignment> {
         let Some(course) = &self.course else { return Vec::new() };
         let relays = course.timetable.relays();
         let assigned = self.within_measured(course.timetable.assignments(course.team, slot));
         let capacity = |(number, member): (usize, &Member)| {
-            if self.is_aside(number) { BytesPerSec::default() } else { member.capacity() }
+            if self.why_out(number).is_some() { BytesPerSec::default() } else { member.capacity() }
         };
         let capacities: Vec<_> = self.team.iter().enumerate().map(capacity).collect();
         let head = |relay: u32| {

@@ -25,7 +25,7 @@ use ff_proto::failure::FailureKind;
 use ff_proto::ids::Ed25519Id;
 use ff_proto::params::Params;
 use ff_proto::units::BytesPerSec;
-use ff_store::{Begin, Retention};
+use ff_store::{Begin, Kind, Retention};
 use zeroize::Zeroizing;
 
 use super::*;
@@ -393,6 +393,41 @@ fn what_a_relay_refuses_is_not_asked_again_and_what_failed_here_is() {
     let status = core.status(end);
     let failed: BTreeMap<_, _> = status.failed.into_iter().collect();
     assert_eq!((failed["refused"], failed["measurer_failed"], failed["wrong_content"]), (1, 2, 1));
+}
+
+#[test]
+fn a_measurer_that_does_not_answer_costs_no_relay_a_grant() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut core = coordinator(1, dir.path(), START - 100);
+    core.apply(Action::Documents(Ok(view(START - 100, &network(30)))), START - 100);
+    let down = core.team[0].measurer.id();
+    let mut life = Life::at(START);
+    let end = START + u64::from(LENGTH_SECS) - 1;
+    let mut late = BTreeSet::new();
+    for (until, answer) in [(START + 300, Err("made up".to_owned())), (end, Ok(Box::default()))] {
+        let is_down = answer.is_err();
+        core.apply(Action::Described(down, answer), life.now);
+        life.until(&mut core, until, |job, now| {
+            let is_needed = job.plan.team.iter().any(|member| member.measurer.id() == down);
+            assert!(!(is_needed && is_down), "it has no share");
+            late.extend((is_needed && !is_down).then_some(job.fingerprint));
+            Some(outcome(job, TRUTH, now))
+        });
+    }
+    let times = life.times();
+    assert_eq!((times.len(), times.values().max()), (30, Some(&1)));
+    assert!(late.len() > 5, "it measures again once it answers: {late:?}");
+    // Without any measurer nothing is asked.
+    core.apply(Action::Documents(Ok(view(end - 60, &network(30)))), end);
+    for id in core.team.iter().map(|member| member.measurer.id()).collect::<Vec<_>>() {
+        core.apply(Action::Described(id, Err("made up".to_owned())), end);
+    }
+    let asked = life.asked.len();
+    life.until(&mut core, end + 500, |job, now| Some(outcome(job, TRUTH, now)));
+    assert_eq!(life.asked.len(), asked);
+    let rows = core.store.planned(core.common.number(end + 500)).expect("a plan");
+    let waits = |row: &&Planned| row.what.kind == Kind::Retry && row.what.slot > 50;
+    assert!(rows.iter().filter(waits).count() > 5, "they wait for later slots");
 }
 
 #[test]

@@ -17,7 +17,7 @@ use super::Core;
 use crate::daemon::course::Common;
 use crate::daemon::view::View;
 
-/// Relays' reports on measurers in this period and the one before.
+/// Relays' reports on measurers in this period and the two before.
 #[derive(Debug, Default)]
 pub(in crate::daemon) struct Heard {
     /// The reports of each relay, and when it was last measured at each of its addresses, in
@@ -85,27 +85,38 @@ fn spoken(group: u64, (said, addresses): &(Said, BTreeMap<IpAddr, u64>)) -> (Spe
 }
 
 impl Core {
-    /// Adds a relay's report on the measurers of a measurement. A relay that disputes all measurers
-    /// that it has met is doubted: its draw has no value.
+    /// Adds a relay's report on the measurers of a measurement; a measurer that accuses the relay is
+    /// disputed, too, because one of them is wrong. A relay that disputes all measurers that it has
+    /// met is doubted: its draw has no value.
     pub(super) fn hear(
         &mut self,
         relay: Fingerprint,
         measurers: &[Ed25519Id],
         outcome: &mut Outcome,
     ) {
-        if outcome.result.is_err() && outcome.disputes.is_empty() {
+        let is_mute = outcome.disputes.is_empty() && outcome.accuser.is_none();
+        if outcome.result.is_err() && is_mute {
             return;
         }
         for &measurer in measurers {
-            let is_dispute = outcome.disputes.iter().any(|one| one.measurer_id == measurer);
+            let is_accuser = outcome.accuser == Some(measurer);
+            if outcome.accuser.is_some() && !is_accuser {
+                // Nothing shows that the relay agrees with it.
+                continue;
+            }
+            let disputes = &outcome.disputes;
+            let is_dispute = is_accuser || disputes.iter().any(|one| one.measurer_id == measurer);
             let unix_secs = outcome.started_unix_secs;
             let word = Word { relay, measurer, is_dispute, unix_secs };
             self.heard.hear(&word, &outcome.target.address);
         }
-        for dispute in &outcome.disputes {
-            let member = self.team.iter().find(|one| one.measurer.id() == dispute.measurer_id);
+        let accusation = outcome.accuser.zip(outcome.result.as_ref().err());
+        let accusation = accusation.map(|(id, failure)| (id, failure.message.clone()));
+        let disputes = outcome.disputes.iter().map(|one| (one.measurer_id, one.to_string()));
+        for (id, text) in disputes.chain(accusation) {
+            let member = self.team.iter().find(|one| one.measurer.id() == id);
             let name = member.map_or("a former measurer", |member| member.measurer.name());
-            tracing::warn!(relay = hex::encode_upper(relay), measurer = name, "{dispute}");
+            tracing::warn!(relay = hex::encode_upper(relay), measurer = name, "{text}");
         }
         let is_doubted = self.heard.relays.get(&relay).is_some_and(|(said, _)| said.is_doubted());
         if !outcome.disputes.is_empty() && is_doubted {
@@ -113,7 +124,7 @@ impl Core {
         }
     }
 
-    /// Judges the team by the reports since the start of the previous period, if any is new.
+    /// Judges the team by the reports that still count, if any is new.
     /// Without a consensus families are not known, so it waits.
     pub(super) fn judge_team(&mut self) {
         let Some(view) = self.views.last().filter(|_| self.heard.is_new) else { return };
@@ -137,7 +148,8 @@ impl Core {
         self.judge_team();
     }
 
-    /// Notes in the period's timetable how much of the team is excluded.
+    /// Notes in the period's timetable how much of the team is set aside. A measurer that does not
+    /// answer may do so in a later slot.
     pub(super) fn note_aside(&mut self) -> Result<(), StoreError> {
         let Some(course) = &self.course else { return Ok(()) };
         let team = course.team;
@@ -162,9 +174,20 @@ impl Core {
         self.judge_team_again();
     }
 
-    /// Whether a member of the team is excluded from measurements.
+    /// Whether relays' reports exclude a member of the team from measurements.
     pub(super) fn is_aside(&self, member: usize) -> bool {
         self.heard.standings.get(member).is_some_and(|one| one.is_aside)
+    }
+
+    /// Why a member of the team measures nothing now, if so. One that does not answer would cost
+    /// each of its relays a grant.
+    pub(super) fn why_out(&self, member: usize) -> Option<&'static str> {
+        let is_down = self.team.get(member).is_some_and(|member| member.error.is_some());
+        match (self.is_aside(member), is_down) {
+            (true, _) => Some("is set aside"),
+            (false, true) => Some("does not answer"),
+            (false, false) => None,
+        }
     }
 
     /// Whether a relay disputes a member of the team, so that other measurers must measure it.

@@ -50,8 +50,8 @@ pub(super) fn live(site: &Site) -> Markup {
             }
             p.small {
                 "Clock: how far the measurer's clock is ahead of this host's. Disputes: networks (IPv4 /24, IPv6 /48) whose \
-                 relays report fewer echoes than the measurer counted, out of all networks in which it has measured relays \
-                 that agree with another measurer. With more disputes than chance explains, a measurer is set aside; "
+                 relays report fewer echoes than the measurer counted, or whose measurements fail on its word \
+                 alone, out of all networks in which it has measured relays that agree with another measurer. With more disputes than chance explains, a measurer is set aside; "
                 code { "ff-bwauth measurers --trust NAME" } " reinstates it."
             }
         }

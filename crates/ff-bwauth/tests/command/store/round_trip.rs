@@ -41,6 +41,7 @@ fn any_odd_outcome() -> impl Strategy<Value = Outcome> {
             cells: CellCounts { sent, echoed, checked, bad },
             round_trip: RoundTrip { p50, p90, p99, max },
             cpu: CpuSeconds { measurers: cpu.0, target: cpu.1 },
+            accuser: (asked % 2 == 0).then_some(Ed25519Id(secs.3)),
             sockets: SocketCounts { asked, opened },
             settle_secs: 0,
             counted_unix_millis: None,

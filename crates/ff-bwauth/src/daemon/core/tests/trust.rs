@@ -60,6 +60,71 @@ fn a_measurer_that_lies_is_set_aside_within_two_periods() {
 }
 
 #[test]
+fn an_accusation_says_nothing_of_the_others_in_the_team() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut core = coordinator(1, dir.path(), START - 100);
+    core.apply(apart(START - 100, 30), START - 100);
+    let mut life = Life::at(START);
+    let end = START + u64::from(LENGTH_SECS) - 1;
+    let mut together = 0;
+    life.until(&mut core, end, |job, now| {
+        let team: Vec<_> = job.plan.team.iter().map(|member| member.measurer.id()).collect();
+        if job.fingerprint[0] > 10 {
+            return Some(outcome(job, BytesPerSec::from_mbit(60), now));
+        }
+        together += u32::from(team.len() > 1);
+        let failed = *failed(job, FailureKind::Refused, now);
+        Some(Box::new(Outcome { accuser: Some(team[0]), ..failed }))
+    });
+    core.judge_team_again();
+    assert!([0, 1].into_iter().any(|member| core.is_disputed_by(&[1; 20], member)));
+    let standings = core.heard.standings.clone();
+    assert!(standings.iter().all(|one| one.disputes == 0), "{together}: {standings:?}");
+    drop(core);
+    let mut again = coordinator(1, dir.path(), end);
+    again.apply(apart(end - 60, 30), end);
+    assert_eq!(again.heard.standings, standings);
+}
+
+#[test]
+fn a_measurer_that_accuses_everybody_is_set_aside() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut core = coordinator(1, dir.path(), START - 100);
+    let liar = core.team[0].measurer.id();
+    let (length, mut measured) = (u64::from(LENGTH_SECS), Vec::new());
+    for start in [0, 1, 2].map(|period| START + period * length) {
+        core.apply(apart(start - 60, 30), start);
+        let (mut life, mut conclusive) = (Life::at(start), 0);
+        life.until(&mut core, start + length - 1, |job, now| {
+            if !job.plan.team.iter().any(|member| member.measurer.id() == liar) {
+                conclusive += 1;
+                return Some(outcome(job, TRUTH, now));
+            }
+            let failed = *failed(job, FailureKind::WrongContent, now);
+            Some(Box::new(Outcome { accuser: Some(liar), ..failed }))
+        });
+        measured.push(conclusive);
+    }
+    core.judge_team_again();
+    assert!(core.is_aside(0) && !core.is_aside(1), "{:?}", core.heard.standings);
+    // Whom it accuses is measured by the other one in the second period, and so has a word.
+    assert!(measured[1] > measured[0] && measured[2] >= 27, "{measured:?}");
+    // The next start knows it from the store.
+    let (standings, end) = (core.heard.standings.clone(), START + 3 * length - 1);
+    drop(core);
+    let mut again = coordinator(1, dir.path(), end);
+    again.apply(apart(end - 60, 30), end);
+    assert_eq!(again.heard.standings, standings);
+    again.apply(Action::Trust(liar), end);
+    assert!(!again.is_aside(0));
+    let standings = again.heard.standings.clone();
+    drop(again);
+    let mut again = coordinator(1, dir.path(), end);
+    again.apply(apart(end - 60, 30), end);
+    assert_eq!(again.heard.standings, standings, "as after a restart");
+}
+
+#[test]
 fn framers_set_nobody_aside_and_cost_no_honest_relay_its_result() {
     for framers in [3, 10, 30] {
         let (measured, aside) = periods_with(framers + 30, framers, 4);
