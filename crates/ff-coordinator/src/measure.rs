@@ -427,7 +427,10 @@ impl Run {
             true => MeasureError::TeamStopped,
             false => MeasureError::NoEcho,
         };
-        let estimate = estimate.filter(|estimate| estimate.get() > 0).ok_or(nothing)?;
+        // Over a path that is too long, nothing comes back from an honest relay in most seconds.
+        let is_too_long = !self.plan.is_beside() && self.samples.is_too_long();
+        let estimate = estimate.filter(|estimate| estimate.get() > 0 || is_too_long);
+        let estimate = estimate.ok_or(nothing)?;
         aggregate::check_reports(&self.samples.with_head_start(), self.samples.granted_ratio())
             .map_err(PeerViolation::from)?;
         let allotted = self.plan.allotted();
@@ -436,8 +439,9 @@ impl Run {
             allocated: allotted.iter().copied().sum(),
             is_local: self.plan.is_local,
             measurer_limited: self.samples.is_measurer_limited(),
-            path_limited: !self.plan.is_beside()
-                && self.samples.is_path_limited(&allotted, params.headroom()),
+            path_limited: estimate.get() == 0
+                || !self.plan.is_beside()
+                    && self.samples.is_path_limited(&allotted, params.headroom()),
             unsettled: self.samples.is_unsettled(),
             asked_secs: params.duration_secs,
             granted_secs: granted.saturating_sub(self.settle_secs),

@@ -70,6 +70,16 @@ impl Samples {
         self.echoed.iter().map(of).collect()
     }
 
+    /// Whether a measurer's path was too long for windows in most counted seconds, by TCP.
+    pub(crate) fn is_too_long(&self) -> bool {
+        let counted = self.counted();
+        let in_most = |measurer: &Echoed| {
+            let these = counted.clone().filter(|&second| is_too_long(&measurer.tcp[second]));
+            these.count() > counted.len() / 2
+        };
+        self.echoed.iter().any(in_most)
+    }
+
     /// Whether the paths of a team that was allotted so much have limited what came back: they
     /// could not have carried `headroom` times as much, or were the limit for some seconds without
     /// which the estimate would be greater.

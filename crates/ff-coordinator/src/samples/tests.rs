@@ -336,6 +336,21 @@ fn seconds_in_which_the_way_was_cut_do_not_lower_a_conclusive_estimate() {
 }
 
 #[test]
+fn a_path_is_too_long_if_it_is_in_most_seconds() {
+    let long = TcpSecond { round_trip_micros: 2_000_000, round_trip_now_micros: 2_000_000, ..TCP };
+    for (long_secs, is_too_long) in [(0, false), (15, false), (16, true), (30, true)] {
+        let mut samples = samples(30, 0);
+        for second in 0..30 {
+            let tcp = if second < long_secs { long } else { TCP };
+            samples.add_measurement(0, &SecondReport { tcp, ..report(second, 0) });
+            samples.add_measurement(1, &report(second, 0));
+            samples.add_background(&background(second, 0));
+        }
+        assert_eq!(samples.is_too_long(), is_too_long, "{long_secs} s");
+    }
+}
+
+#[test]
 fn totals_replace_the_sums_over_seconds() {
     let mut samples = granted();
     let second =
