@@ -33,9 +33,6 @@ const SAVED_WINDOWS: i64 = 2;
 /// The largest debt of clients, in windows of their income: a larger excess is forgotten, whatever
 /// its cause.
 const OWED_WINDOWS: i64 = 10;
-/// The largest debt, in the same windows, at which cells may still be sent ahead of the share, where
-/// waiting would stop other links: less than what is forgotten.
-const AHEAD_WINDOWS: i64 = 5;
 /// The largest number of bytes that clients give up for each measured one.
 const GIVEN_UP: i64 = 3;
 const SECOND: Duration = Duration::from_secs(1);
@@ -159,13 +156,8 @@ impl Tokens {
         let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
         let beyond = bytes.saturating_sub(self.share.max(0)).clamp(0, self.excess);
         self.excess -= beyond;
-        let least = self.owed(OWED_WINDOWS);
+        let least = self.had.max(floor_per_window()).saturating_mul(-OWED_WINDOWS);
         self.share = self.share.saturating_sub(bytes.saturating_sub(beyond)).max(least);
-    }
-
-    /// The share after a debt of this number of windows' income.
-    fn owed(&self, windows: i64) -> i64 {
-        self.had.max(floor_per_window()).saturating_mul(-windows)
     }
 
     /// The bytes that may move, and the share of them.
@@ -347,12 +339,6 @@ impl BackgroundLimit {
         let (receive_bytes, receive_reserved_bytes) = self.received.allowed();
         let (send_bytes, send_reserved_bytes) = self.sent.allowed();
         Allowance { receive_bytes, send_bytes, receive_reserved_bytes, send_reserved_bytes }
-    }
-
-    /// Whether bytes may be sent ahead of the share.
-    #[must_use]
-    pub fn may_send_ahead(&self) -> bool {
-        self.sent.share > self.sent.owed(AHEAD_WINDOWS)
     }
 
     /// Takes tokens for background bytes.
@@ -565,28 +551,5 @@ mod tests {
         limit.on_time(zero + SECOND + 2 * WINDOW);
         let allowed = limit.allowance();
         assert!(allowed.receive_bytes > 0 && allowed.send_bytes > 0, "{allowed:?}");
-    }
-
-    #[test]
-    fn what_is_sent_ahead_of_the_share_is_bounded_and_paid_back() {
-        let ratio = Ratio::from_percent(25).unwrap();
-        let mut limit = BackgroundLimit::new(ratio, &mut Recent::default(), MonoTime::default());
-        let floor = u64::try_from(floor_per_window()).unwrap();
-        let (mut ahead, mut now) = (0, MonoTime::default());
-        while limit.may_send_ahead() {
-            limit.on_background(514, 0);
-            ahead += 514;
-        }
-        assert!((5 * floor..=6 * floor + 514).contains(&ahead), "{ahead}, {floor} per window");
-        assert_eq!(limit.allowance().send_bytes, 0);
-        for window in 1.. {
-            now = now + WINDOW;
-            limit.on_time(now);
-            assert!(limit.may_send_ahead());
-            if limit.allowance().send_bytes > 0 {
-                assert_eq!(window, 6);
-                break;
-            }
-        }
     }
 }

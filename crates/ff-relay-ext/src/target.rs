@@ -254,12 +254,6 @@ impl RelayTarget {
         background.map(BackgroundLimit::allowance)
     }
 
-    /// Whether background bytes may be sent ahead of their share; always without a limit.
-    #[must_use]
-    pub fn may_send_ahead(&self) -> bool {
-        self.background.as_ref().is_none_or(BackgroundLimit::may_send_ahead)
-    }
-
     /// Counts that background traffic had to wait.
     pub fn on_background_wait(&mut self) {
         self.totals.background_waits += 1;

@@ -81,8 +81,6 @@ pub struct Extension {
     failed: AtomicBool,
     /// Whether there are rules by which links are limited.
     limits_links: AtomicBool,
-    /// Whether a measurement holds clients to their share.
-    holds_to_share: AtomicBool,
     /// The bytes that wait on limited links.
     held_bytes: Arc<AtomicUsize>,
     /// The start of its clock.
@@ -161,7 +159,6 @@ impl Extension {
             state: Mutex::new(state),
             failed: AtomicBool::new(false),
             limits_links: AtomicBool::new(false),
-            holds_to_share: AtomicBool::new(false),
             held_bytes: Arc::default(),
             zero: Instant::now(),
             hop: OnceLock::new(),
@@ -179,17 +176,16 @@ impl Extension {
         loop {
             runtime.sleep(TICK).await;
             let now = self.now();
-            let shares = self.with(|state| {
+            let alive = self.with(|state| {
                 state.target.handle_timeout(now);
-                let share = state.target.background_allowance();
-                state.limiter.tick(now, share.as_ref());
+                state.limiter.tick(now, state.target.background_allowance().as_ref());
                 state.ingress.tick(now);
                 state.dispatch(now);
                 state.abandon(now);
-                share.is_some()
             });
-            let Some(shares) = shares else { return };
-            self.holds_to_share.store(shares, Ordering::Relaxed);
+            if alive.is_none() {
+                return;
+            }
         }
     }
 
@@ -428,7 +424,6 @@ impl Extension {
             let allowed = state.limiter.claim(link, direction, traffic, wanted, share, cx.waker());
             if allowed == 0 && state.limiter.lacks_share(direction, traffic, share) {
                 state.target.on_background_wait();
-                self.holds_to_share.store(true, Ordering::Relaxed);
             }
             allowed
         });

@@ -8,14 +8,11 @@
 //!                                  └─ Held is full: its next cells ─▶ TLS, at once
 //! ```
 //!
-//! tor-proto never waits for a link's limit when it writes, nor for clients' share while a
-//! measurement holds them to it. If it did, cells of the client's circuits would fill their queues
-//! of 128 cells, and then the link to the next relay, which other clients share, would stand still
-//! until there is room (`deliver_relay` in tor-proto 0.47); two links between relays could wait for
-//! each other. So what exceeds both the limit and [`Held`] goes out at once; beyond clients' share only
-//! up to a debt, because otherwise one link could use up the share of all. Then tor-proto does wait.
-//! Reading waits, too: that holds up only the link itself, whose circuits have queues for ten
-//! million cells.
+//! tor-proto never waits for a link's limit when it writes. If it did, cells of the client's
+//! circuits would fill their queues of 128 cells, and then the link to the next relay, which other
+//! clients share, would stand still until there is room (`deliver_relay` in tor-proto 0.47). So what
+//! exceeds both the limit and [`Held`] goes out at once. Reading does wait: that holds up only the
+//! link itself, whose circuits have queues for ten million cells.
 
 use std::io;
 use std::pin::Pin;
@@ -63,35 +60,16 @@ impl At<'_> {
         self.extension.moved(self.link, direction, self.traffic, 0);
     }
 
-    /// The bytes that it may send by the relay's limits. At 0 its task will be woken.
-    pub(super) fn claim(self, wanted: usize, cx: &Context<'_>) -> usize {
+    /// The bytes that it may send by the relay's limits.
+    fn claim(self, wanted: usize, cx: &Context<'_>) -> usize {
         self.extension.claim(self.link, Direction::Sent, self.traffic, wanted, cx)
-    }
-
-    /// The same of bytes that may be sent ahead of clients' share of a measurement.
-    fn claim_ahead(self, wanted: usize, cx: &Context<'_>) -> usize {
-        match self.claim(wanted, cx) {
-            0 if self.is_held_to_share() && self.extension.may_send_ahead() => wanted,
-            allowed => allowed,
-        }
-    }
-
-    /// The same of the rest of a partly sent cell, which waits for neither limit nor share.
-    pub(super) fn claim_rest(self, wanted: usize, cx: &Context<'_>) -> usize {
-        if self.is_held_to_share() { wanted } else { self.claim(wanted, cx) }
-    }
-
-    /// Whether a measurement holds it to clients' share.
-    fn is_held_to_share(self) -> bool {
-        let is_clients = matches!(self.traffic, Traffic::Background | Traffic::Fresh);
-        is_clients && self.extension.holds_to_share()
     }
 }
 
 /// What becomes of the bytes that tor-proto writes.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Admitted {
-    /// This number has been claimed, and may be written to TLS now.
+    /// This number may be written to TLS now, once the relay's limits allow it.
     Direct(usize),
     /// This number has been taken.
     Taken(usize),
@@ -220,21 +198,10 @@ impl Gate {
         bytes: &[u8],
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<Admitted>> {
-        if !at.extension.limits_clients() {
-            // What was held goes out first, and nothing more is held.
-            ready!(self.poll_turns(inner, at, cx))?;
-            let allowed = at.claim(bytes.len(), cx);
-            let admitted = Admitted::Direct(allowed);
-            return if allowed > 0 { Poll::Ready(Ok(admitted)) } else { Poll::Pending };
-        }
         if self.held.is_none() || self.poll_turns(inner, at, cx)?.is_ready() {
             let room = at.room(Direction::Sent, bytes.len(), cx);
-            let allowed = if room > 0 { at.claim(room, cx) } else { 0 };
-            if allowed > 0 {
-                return Poll::Ready(Ok(Admitted::Direct(allowed)));
-            }
-            if room > 0 && !at.is_held_to_share() {
-                return Poll::Pending;
+            if room > 0 {
+                return Poll::Ready(Ok(Admitted::Direct(room)));
             }
         }
         self.poll_hold(inner, at, bytes, cx)
@@ -251,12 +218,10 @@ impl Gate {
         if peek_cell(bytes).is_none() {
             // tor-proto writes whole cells only; nothing may overtake the waiting ones.
             while self.held.as_ref().is_some_and(|held| held.bytes() > 0) {
-                ready!(self.poll_let_out(inner, at, LET_OUT_BYTES, cx))?;
+                ready!(self.poll_let_out(inner, at, cx))?;
             }
             ready!(self.poll_rest(inner, cx))?;
-            let allowed = at.claim_ahead(bytes.len(), cx);
-            let admitted = Admitted::Direct(allowed);
-            return if allowed > 0 { Poll::Ready(Ok(admitted)) } else { Poll::Pending };
+            return Poll::Ready(Ok(Admitted::Direct(bytes.len())));
         }
         let mut taken = 0;
         while let Some(cell) = peek_cell(&bytes[taken..]) {
@@ -265,35 +230,28 @@ impl Gate {
                 // It makes room for itself.
                 held.drop_circuit(cell.circ_id);
             }
-            if !held.has_room(cell.wire_len)
-                && self.poll_let_out(inner, at, LET_OUT_BYTES, cx)?.is_pending()
-            {
+            if !held.has_room(cell.wire_len) && self.poll_let_out(inner, at, cx)?.is_pending() {
                 break;
             }
             let held = self.held.get_or_insert_with(|| Box::new(at.extension.new_held()));
             held.push(&cell, &bytes[taken..]);
             taken += cell.wire_len;
-            if cell.command == CMD_DESTROY && at.is_held_to_share() {
-                // Until the peer has it, it sends on, and tor-proto does not wait.
-                let _ = self.poll_let_out(inner, at, 1, cx)?;
-            }
         }
         if taken > 0 { Poll::Ready(Ok(Admitted::Taken(taken))) } else { Poll::Pending }
     }
 
-    /// Writes waiting cells of about `bytes` bytes, although the link has no room for them.
+    /// Writes some of the waiting cells, although the link has no room for them.
     fn poll_let_out<T: AsyncWrite + Unpin>(
         &mut self,
         inner: &mut T,
         at: At<'_>,
-        bytes: usize,
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<()>> {
         ready!(self.poll_rest(inner, cx))?;
         let Some(held) = self.held.as_mut().filter(|held| held.bytes() > 0) else {
             return Poll::Ready(Ok(()));
         };
-        let room = at.claim_ahead(bytes, cx);
+        let room = at.claim(LET_OUT_BYTES, cx);
         self.lets_out = room == 0;
         if room == 0 {
             return Poll::Pending;

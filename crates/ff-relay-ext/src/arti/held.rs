@@ -1,8 +1,7 @@
 //! The cells that wait on a limited link, because the relay has written more than its limit allows.
 //!
 //! They wait for each circuit separately, and circuits take turns, so that a client's downloads do
-//! not hold up its other circuits. Cells of one circuit keep their order. Those of none go first, in
-//! order: a circuit's cell must not overtake the handshake.
+//! not hold up its other circuits. Cells of one circuit keep their order, and so do those of none.
 //! The end of a circuit waits for nothing, and drops the circuit's cells: until the peer knows of
 //! it, it goes on sending, and tor-proto closes a link that gets 3,000 more cells of a circuit.
 
@@ -27,7 +26,7 @@ pub(super) const LEAST_BYTES: usize = 8 * 1024;
 pub(super) struct Held {
     /// The waiting cells of each circuit.
     circuits: HashMap<u32, VecDeque<Box<[u8]>>>,
-    /// These circuits but 0, in the order of their turns.
+    /// These circuits, in the order of their turns.
     turns: VecDeque<u32>,
     /// The bytes of the waiting cells.
     bytes: usize,
@@ -73,9 +72,7 @@ impl Held {
             self.drop_circuit(cell.circ_id);
         }
         let cells = self.circuits.entry(cell.circ_id).or_default();
-        if cell.circ_id == 0 {
-            // It is always next.
-        } else if is_end {
+        if is_end {
             self.turns.push_front(cell.circ_id);
         } else if cells.is_empty() {
             self.turns.push_back(cell.circ_id);
@@ -108,7 +105,7 @@ impl Held {
         self.out.reserve_exact(room.min(self.bytes) + CELL_LEN);
         let mut taken = 0;
         while taken < room
-            && let Some(circuit) = self.next_turn()
+            && let Some(circuit) = self.turns.pop_front()
             && let Some(cells) = self.circuits.get_mut(&circuit)
         {
             if let Some(cell) = cells.pop_front() {
@@ -117,17 +114,12 @@ impl Held {
             }
             if cells.is_empty() {
                 self.circuits.remove(&circuit);
-            } else if circuit != 0 {
+            } else {
                 self.turns.push_back(circuit);
             }
         }
         self.bytes -= taken;
         taken
-    }
-
-    /// The circuit whose cell is next.
-    fn next_turn(&mut self) -> Option<u32> {
-        if self.circuits.contains_key(&0) { Some(0) } else { self.turns.pop_front() }
     }
 
     /// The bytes to write now. Until all are written, nothing else may be written to the link.
@@ -191,11 +183,11 @@ mod tests {
         held.push(&peek_cell(&padding).unwrap(), &padding);
         assert!(push(&mut held, 8, 1) && push(&mut held, 8, 2));
         assert_eq!(held.bytes(), 6 * CELL_LEN + padding.len());
-        // One at least, and no more than begin within the room; the link's own come first.
-        assert_eq!(held.take_turns(1), padding.len());
-        assert_eq!(written(&mut held), [(0, 9)]);
-        assert_eq!(held.take_turns(CELL_LEN + 1), 2 * CELL_LEN);
-        assert_eq!(written(&mut held), [(7, 1), (8, 1)]);
+        // One at least, and no more than begin within the room.
+        assert_eq!(held.take_turns(1), CELL_LEN);
+        assert_eq!(written(&mut held), [(7, 1)]);
+        assert_eq!(held.take_turns(CELL_LEN), padding.len() + CELL_LEN);
+        assert_eq!(written(&mut held), [(0, 9), (8, 1)]);
         assert!(push(&mut held, 9, 1));
         assert_eq!(held.take_turns(usize::MAX), 5 * CELL_LEN);
         assert_eq!(written(&mut held), [(7, 2), (8, 2), (9, 1), (7, 3), (7, 4)]);

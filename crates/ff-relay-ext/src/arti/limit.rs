@@ -125,10 +125,8 @@ impl Line {
 struct Waiting {
     /// All links that wait or have a turn.
     links: HashMap<LinkId, Place>,
-    /// Links that wait, in order, with their numbers; also some that have left.
-    order: VecDeque<(u64, LinkId)>,
-    /// The number of the next link.
-    next_number: u64,
+    /// Links that wait, in order; also some that have left.
+    order: VecDeque<LinkId>,
     /// The number of links that wait.
     count: u64,
     /// Links that got a turn, each with its tick; also some that have used it.
@@ -140,13 +138,8 @@ struct Waiting {
 /// A link's place in a line.
 #[derive(Debug)]
 enum Place {
-    /// The link waits.
-    Waits {
-        /// Wakes it.
-        waker: Waker,
-        /// Its number in the line. A link that has left and come again has another.
-        number: u64,
-    },
+    /// The link waits; to be woken by this.
+    Waits(Waker),
     Turn {
         /// Bytes left of the link's turn.
         bytes: u64,
@@ -166,14 +159,12 @@ impl Waiting {
 
     /// Adds a link at the end, unless it waits already.
     fn wait(&mut self, link: LinkId, waker: &Waker) {
-        if let Some(Place::Waits { waker: known, .. }) = self.links.get_mut(&link) {
+        if let Some(Place::Waits(known)) = self.links.get_mut(&link) {
             known.clone_from(waker);
             return;
         }
-        let number = self.next_number;
-        self.next_number += 1;
-        self.links.insert(link, Place::Waits { waker: waker.clone(), number });
-        self.order.push_back((number, link));
+        self.links.insert(link, Place::Waits(waker.clone()));
+        self.order.push_back(link);
         self.count += 1;
     }
 
@@ -183,14 +174,11 @@ impl Waiting {
         let each = (bytes / self.count.max(1)).clamp(TURN_BYTES, most).min(bytes);
         let mut left = bytes.min(room);
         while left >= each
-            && let Some((first, link)) = self.order.pop_front()
+            && let Some(link) = self.order.pop_front()
         {
-            let Some(place) = self.links.get_mut(&link) else { continue };
-            if !matches!(place, Place::Waits { number, .. } if *number == first) {
-                continue;
-            }
+            let Some(place @ Place::Waits(_)) = self.links.get_mut(&link) else { continue };
             let turn = Place::Turn { bytes: each, tick };
-            if let Place::Waits { waker, .. } = std::mem::replace(place, turn) {
+            if let Place::Waits(waker) = std::mem::replace(place, turn) {
                 waker.wake();
             }
             self.turns.push_back((tick, link));
@@ -229,11 +217,8 @@ impl Waiting {
                 self.forget_last_turn(link);
                 true
             }
-            Some(Place::Waits { number, .. }) => {
+            Some(Place::Waits(_)) => {
                 self.count -= 1;
-                if self.order.back().is_some_and(|(last, _)| *last == number) {
-                    self.order.pop_back();
-                }
                 false
             }
             None => false,
@@ -261,7 +246,7 @@ impl Waiting {
     /// Wakes and removes all links.
     fn wake_all(&mut self) {
         for place in std::mem::take(self).links.into_values() {
-            if let Place::Waits { waker, .. } = place {
+            if let Place::Waits(waker) = place {
                 waker.wake();
             }
         }
@@ -458,7 +443,7 @@ impl Limiter {
     /// Whether a link waits for a turn of clients' bytes in this direction.
     #[cfg(test)]
     pub(super) fn waits(&self, link: LinkId, direction: Direction) -> bool {
-        matches!(self.background[direction as usize].links.get(&link), Some(Place::Waits { .. }))
+        matches!(self.background[direction as usize].links.get(&link), Some(Place::Waits(_)))
     }
 
     /// Wakes and removes all waiting links.

@@ -114,32 +114,25 @@ impl Counted {
         }
     }
 
-    /// Writes as much as the limits allow; what exceeds the link's own limit or clients' share waits
-    /// in its gate.
+    /// Writes as much as the limits allow; what exceeds the link's own waits in its gate.
     fn poll_write<T: AsyncWrite + Unpin>(
         &mut self,
         inner: &mut T,
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        let at = At { extension: &self.extension, link: self.handle.id, traffic: TRAFFIC };
-        let is_limited = self.extension.limits_clients() || self.gate.holds_cells();
-        if is_limited && !self.passed_out.at_boundary() {
-            // The rest of a partly sent cell waits for neither.
+        let may_be_limited = self.extension.limits_links() || self.gate.holds_cells();
+        if !may_be_limited {
+            return self.poll_write_now(inner, cx, bytes);
+        }
+        if !self.passed_out.at_boundary() {
+            // The rest of a partly sent cell waits for nothing.
             let rest = self.passed_out.clone().advance(bytes);
-            let allowed = at.claim_rest(rest, cx);
-            return self.poll_write_claimed(inner, cx, &bytes[..allowed]);
+            return self.poll_write_now(inner, cx, &bytes[..rest]);
         }
-        let is_cell = self.passed_out.at_boundary() && self.passed_out.versions_done();
-        if !is_limited || !is_cell {
-            let allowed = at.claim(bytes.len(), cx);
-            // Only now it may be known that a measurement holds clients to their share.
-            if allowed > 0 || !is_cell || !self.extension.holds_to_share() {
-                return self.poll_write_claimed(inner, cx, &bytes[..allowed]);
-            }
-        }
+        let at = At { extension: &self.extension, link: self.handle.id, traffic: TRAFFIC };
         match ready!(self.gate.poll_admit(inner, at, bytes, cx))? {
-            Admitted::Direct(len) => self.poll_write_claimed(inner, cx, &bytes[..len]),
+            Admitted::Direct(len) => self.poll_write_now(inner, cx, &bytes[..len]),
             Admitted::Taken(len) => {
                 self.on_passed_out(&bytes[..len]);
                 Poll::Ready(Ok(len))
@@ -147,20 +140,22 @@ impl Counted {
         }
     }
 
-    /// Writes bytes that have been claimed; waits if these are none.
-    fn poll_write_claimed<T: AsyncWrite + Unpin>(
+    /// Writes as much as the relay's limits allow.
+    fn poll_write_now<T: AsyncWrite + Unpin>(
         &mut self,
         inner: &mut T,
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        if bytes.is_empty() {
+        let (link, wanted) = (self.handle.id, bytes.len());
+        let allowed = self.extension.claim(link, Direction::Sent, TRAFFIC, wanted, cx);
+        if allowed == 0 {
             return Poll::Pending;
         }
-        let result = Pin::new(inner).poll_write(cx, bytes);
+        let result = Pin::new(inner).poll_write(cx, &bytes[..allowed]);
         let len = bytes_moved(&result);
         self.on_passed_out(&bytes[..len]);
-        self.extension.moved(self.handle.id, Direction::Sent, TRAFFIC, len);
+        self.extension.moved(link, Direction::Sent, TRAFFIC, len);
         result
     }
 
@@ -227,27 +222,18 @@ mod tests {
     use std::collections::BTreeMap;
     use std::task::Waker;
 
-    use ff_proto::cell::{CELL_LEN, CMD_VERSIONS, fixed_cell, peek_cell, variable_cell};
+    use ff_proto::cell::{CELL_LEN, CMD_VERSIONS, fixed_cell, variable_cell};
     use ff_proto::units::BytesPerSec;
 
     use super::super::gate;
     use super::*;
     use crate::options::TargetOptions;
 
-    /// tor-spec: CERTS.
-    const CERTS: u8 = 129;
-    /// tor-spec: NETINFO.
-    const NETINFO: u8 = 8;
-    /// tor-spec: CREATE2.
-    const CREATE2: u8 = 10;
-
     /// A connection that accepts all bytes.
     #[derive(Default)]
     struct Sink {
         /// Bytes written.
         written: usize,
-        /// These bytes.
-        bytes: Vec<u8>,
         /// The number of flushes.
         flushed: usize,
         /// Bytes to read.
@@ -261,7 +247,6 @@ mod tests {
             bytes: &[u8],
         ) -> Poll<io::Result<usize>> {
             self.written += bytes.len();
-            self.bytes.extend_from_slice(bytes);
             Poll::Ready(Ok(bytes.len()))
         }
 
@@ -339,41 +324,6 @@ mod tests {
         let held = versions.len() + cells.len() - before;
         let gone = held / CELL_LEN * 2 / 5;
         assert!((held - after).abs_diff(gone * CELL_LEN) <= 2 * CELL_LEN, "{held} {after}");
-    }
-
-    #[test]
-    fn nothing_overtakes_the_handshake_and_the_end_of_a_circuit_is_next() {
-        let extension = gate::tests::of_a_measured_relay();
-        let mut link = OpenedLink::new(Sink::default(), Some(Arc::clone(&extension)));
-        let mut cx = Context::from_waker(Waker::noop());
-        let versions = variable_cell(CMD_VERSIONS, &[0, 4]).unwrap();
-        let cell = |circuit, command| fixed_cell(circuit, command, &[]).unwrap().to_vec();
-        let cells = [
-            versions[2..].to_vec(),
-            variable_cell(CERTS, &[0; 200]).unwrap(),
-            cell(0, NETINFO),
-            cell(5, CREATE2),
-            cell(6, CMD_DESTROY),
-        ];
-        for cell in &cells {
-            let mut bytes = &cell[..];
-            while !bytes.is_empty() {
-                let written = Pin::new(&mut link).poll_write(&mut cx, bytes);
-                let Poll::Ready(Ok(len)) = written else { panic!("{written:?}") };
-                bytes = &bytes[len..];
-            }
-        }
-        let held = link.counted.as_ref().is_some_and(|counted| counted.gate.holds_cells());
-        assert!(held, "{} bytes", link.inner.written);
-        extension.fail();
-        assert!(Pin::new(&mut link).poll_flush(&mut cx).is_ready());
-        let mut rest = link.inner.bytes.strip_prefix(&cells[0][..]).expect("VERSIONS");
-        let mut commands = Vec::new();
-        while let Some(cell) = peek_cell(rest) {
-            commands.push(cell.command);
-            rest = &rest[cell.wire_len..];
-        }
-        assert_eq!(commands, [CERTS, NETINFO, CMD_DESTROY, CREATE2]);
     }
 
     #[test]

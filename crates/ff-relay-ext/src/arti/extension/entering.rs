@@ -33,28 +33,6 @@ impl Extension {
         self.limits_links.load(Ordering::Relaxed)
     }
 
-    /// Whether a measurement holds clients to their share: known when the first link waits for it,
-    /// or with the next tick.
-    pub(in super::super) fn holds_to_share(&self) -> bool {
-        self.holds_to_share.load(Ordering::Relaxed)
-    }
-
-    /// Whether cells may be sent ahead of that share.
-    pub(in super::super) fn may_send_ahead(&self) -> bool {
-        self.with(|state| state.target.may_send_ahead()).unwrap_or(true)
-    }
-
-    /// Whether clients' links may have less than the relay's limits.
-    pub(in super::super) fn limits_clients(&self) -> bool {
-        self.limits_links() || self.holds_to_share()
-    }
-
-    /// Holds clients to their share, as a measurement does.
-    #[cfg(test)]
-    pub(in super::super) fn hold_to_share(&self) {
-        self.holds_to_share.store(true, Ordering::Relaxed);
-    }
-
     /// The bytes that a link's own limit lets it move now, at most `wanted`. At 0 the task will be
     /// woken when it may move some.
     pub(in super::super) fn room(
@@ -123,9 +101,8 @@ fn tell(notice: Option<Notice>) {
         ),
         Some(Notice::LetOut(bytes)) => info!(
             bytes,
-            "FlashFlow: links of clients had more to send than their limits or their share of a \
-             measurement, and than fits into memory; bytes that would have delayed others went out \
-             at once"
+            "FlashFlow: links of clients had more to send than their limits and the relay's memory \
+             allow; bytes that would have delayed others went out at once"
         ),
         Some(Notice::On(rules, relays, reasons)) => {
             let of = |reason| {

@@ -288,20 +288,3 @@ fn a_turn_that_is_not_used_is_the_next_ones() {
     }
     assert!(limiter.claim(LinkId(3), received, kind, 100, None, Waker::noop()) > 0);
 }
-
-#[test]
-fn a_link_that_leaves_the_line_and_comes_again_has_one_place_at_the_end() {
-    let woken = || Arc::new(Woken::default());
-    let (first, second) = (woken(), woken());
-    let mut line = Waiting::default();
-    for _ in 0..8 {
-        line.wait(LinkId(1), &Waker::from(first.clone()));
-        line.remove(LinkId(1));
-    }
-    line.wait(LinkId(2), &Waker::from(second.clone()));
-    line.wait(LinkId(1), &Waker::from(first.clone()));
-    line.give(TURN_BYTES, TURN_BYTES, MAX_TURN_BYTES, 0);
-    let is_woken = |one: &Woken| one.0.load(Ordering::Relaxed);
-    assert!(is_woken(&second) && !is_woken(&first));
-    assert_eq!((line.count, line.order.len()), (1, 1));
-}

@@ -2,92 +2,61 @@
 
 use std::io;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use futures::io::{AsyncRead, AsyncWrite};
 
 use super::super::gate::{Admitted, At};
-use super::super::limit::{Direction, Traffic};
+use super::super::limit::Direction;
 use super::{LinkStream, Mode, bytes_moved};
 
 impl<T: AsyncRead + AsyncWrite + Unpin> LinkStream<T> {
-    /// Sends bytes of tor-proto's; what exceeds the link's own limit or clients' share waits in the
-    /// gate.
+    /// Sends bytes of tor-proto's; what exceeds the link's own limit waits in the gate.
     pub(super) fn poll_write_ours(
         &mut self,
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        if self.extension.limits_clients() || self.gate.holds_cells() {
+        if self.extension.limits_links() || self.gate.holds_cells() {
             self.poll_write_limited(cx, bytes)
         } else {
             self.poll_write_now(cx, bytes)
         }
     }
 
-    /// Sends bytes of tor-proto's to TLS once the relay's limits allow it.
+    /// Sends bytes of tor-proto's to TLS.
     fn poll_write_now(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let traffic = self.traffic(Direction::Sent);
-        let at = At { extension: &self.extension, link: self.handle.id, traffic };
-        match at.claim(bytes.len(), cx) {
-            0 if self.may_hold() => self.poll_write_limited(cx, bytes),
-            0 => self.wait(cx),
-            allowed => self.poll_write_claimed(cx, traffic, &bytes[..allowed]),
+        let (link, wanted) = (self.handle.id, bytes.len());
+        let allowed = self.extension.claim(link, Direction::Sent, traffic, wanted, cx);
+        if allowed == 0 {
+            // Bytes that TLS has accepted have had their turn, and wait only for the socket.
+            let _ = Pin::new(&mut self.inner).poll_flush(cx)?;
+            return Poll::Pending;
         }
-    }
-
-    /// Whether bytes may wait in the gate: a measurement holds clients to their share, and a cell
-    /// begins here that is none of VERSIONS.
-    fn may_hold(&self) -> bool {
-        let is_cell = self.passed_out.at_boundary() && self.passed_out.versions_done();
-        is_cell && self.extension.holds_to_share()
-    }
-
-    /// Sends bytes of tor-proto's that have been claimed.
-    fn poll_write_claimed(
-        &mut self,
-        cx: &mut Context<'_>,
-        traffic: Traffic,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        let result = Pin::new(&mut self.inner).poll_write(cx, bytes);
+        let result = Pin::new(&mut self.inner).poll_write(cx, &bytes[..allowed]);
         let len = bytes_moved(&result);
         self.on_passed_out(&bytes[..len]);
         self.on_moved(Direction::Sent, traffic, len);
         result
     }
 
-    /// Waits for a turn. Bytes that TLS has accepted have had theirs, and wait only for the socket.
-    fn wait(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
-        let _ = Pin::new(&mut self.inner).poll_flush(cx)?;
-        Poll::Pending
-    }
-
-    /// As [`poll_write_now`](Self::poll_write_now) on a link that may have a limit of its own or is
-    /// held to clients' share; the rest of a partly sent cell waits for neither.
+    /// As that on a link that may have a limit of its own; the rest of a partly sent cell waits for
+    /// nothing.
     fn poll_write_limited(
         &mut self,
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        let traffic = self.traffic(Direction::Sent);
-        let at = At { extension: &self.extension, link: self.handle.id, traffic };
         if !self.passed_out.at_boundary() {
             let rest = self.passed_out.clone().advance(bytes);
-            return match at.claim_rest(rest, cx) {
-                0 => self.wait(cx),
-                allowed => self.poll_write_claimed(cx, traffic, &bytes[..allowed]),
-            };
+            return self.poll_write_now(cx, &bytes[..rest]);
         }
-        if !self.passed_out.versions_done() {
-            return self.poll_write_now(cx, bytes);
-        }
-        match self.gate.poll_admit(&mut self.inner, at, bytes, cx)? {
-            Poll::Pending => self.wait(cx),
-            Poll::Ready(Admitted::Direct(len)) => {
-                self.poll_write_claimed(cx, traffic, &bytes[..len])
-            }
-            Poll::Ready(Admitted::Taken(len)) => {
+        let traffic = self.traffic(Direction::Sent);
+        let at = At { extension: &self.extension, link: self.handle.id, traffic };
+        match ready!(self.gate.poll_admit(&mut self.inner, at, bytes, cx))? {
+            Admitted::Direct(len) => self.poll_write_now(cx, &bytes[..len]),
+            Admitted::Taken(len) => {
                 self.on_passed_out(&bytes[..len]);
                 let fresh = &mut self.fresh[Direction::Sent as usize];
                 *fresh = fresh.saturating_sub(len);
