@@ -63,23 +63,28 @@ fn a_measurer_that_lies_is_set_aside_within_two_periods() {
 fn an_accusation_says_nothing_of_the_others_in_the_team() {
     let dir = tempfile::tempdir().expect("a directory");
     let mut core = coordinator(1, dir.path(), START - 100);
-    core.apply(apart(START - 100, 30), START - 100);
+    // Ten of them need both measurers.
+    let mut relays = network(30);
+    relays[..10].iter_mut().for_each(|(_, weight)| *weight = Some(6250));
+    let known = view_in(START - 100, &relays, |number| (number, 1));
+    core.apply(Action::Documents(Ok(known)), START - 100);
     let mut life = Life::at(START);
     let end = START + u64::from(LENGTH_SECS) - 1;
     let mut together = 0;
     life.until(&mut core, end, |job, now| {
         let team: Vec<_> = job.plan.team.iter().map(|member| member.measurer.id()).collect();
         if job.fingerprint[0] > 10 {
-            return Some(outcome(job, BytesPerSec::from_mbit(60), now));
+            return Some(outcome(job, TRUTH, now));
         }
         together += u32::from(team.len() > 1);
         let failed = *failed(job, FailureKind::Refused, now);
         Some(Box::new(Outcome { accuser: Some(team[0]), ..failed }))
     });
     core.judge_team_again();
+    assert_eq!(together, 10);
     assert!([0, 1].into_iter().any(|member| core.is_disputed_by(&[1; 20], member)));
     let standings = core.heard.standings.clone();
-    assert!(standings.iter().all(|one| one.disputes == 0), "{together}: {standings:?}");
+    assert!(standings.iter().all(|one| one.disputes == 0), "{standings:?}");
     drop(core);
     let mut again = coordinator(1, dir.path(), end);
     again.apply(apart(end - 60, 30), end);
