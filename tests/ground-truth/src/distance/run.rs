@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use base64ct::{Base64Unpadded, Encoding};
 use ed25519_dalek::SigningKey;
-use ff_coordinator::measure::{MeasurePlan, measure};
+use ff_coordinator::measure::{MeasurePlan, Progress, measure};
 use ff_coordinator::team::TeamMember;
 use ff_lab::net::Report;
 use ff_measurer::link::LinkOptions;
@@ -57,14 +57,25 @@ pub(crate) struct Run {
     pub(super) whole_secs: f64,
     /// CPU time of the measurers, in seconds.
     pub(super) cpu_secs: f64,
+    /// The same in each second in which cells were sent, in ms.
+    pub(super) cpu_by_second: Vec<u64>,
     /// Part of the segments that TCP saw lost, there and back, on the first measurer's path.
     pub(super) losses: (f64, f64),
+}
+
+/// A measurement that was made.
+struct Made {
+    outcome: Outcome,
+    /// Since all began.
+    took: Duration,
+    /// CPU time of the measurers in each second, in ms.
+    cpu_by_second: Vec<u64>,
 }
 
 impl Run {
     /// The result of measuring a relay that can echo `truth` bytes per second.
     #[expect(clippy::cast_precision_loss, reason = "bytes of a measurement are below 2^53")]
-    fn of((outcome, took): &(Outcome, Duration), truth: f64) -> Self {
+    fn of(Made { outcome, took, cpu_by_second }: &Made, truth: f64) -> Self {
         let part = |bytes: u64| bytes as f64 / truth;
         let path = outcome.paths.first();
         Self {
@@ -80,6 +91,7 @@ impl Run {
             truth,
             whole_secs: took.as_secs_f64(),
             cpu_secs: outcome.cpu.measurers,
+            cpu_by_second: cpu_by_second.clone(),
             losses: path.map_or((f64::NAN, f64::NAN), |path| (path.loss_out, path.loss_back)),
         }
     }
@@ -174,12 +186,21 @@ async fn measure_all(
     hosts: &Hosts,
     relays: &[Relay],
     key: &SigningKey,
-) -> Result<Vec<(Outcome, Duration)>> {
+) -> Result<Vec<Made>> {
     let team = hosts.team()?;
     let begin = Instant::now();
     let plans: Vec<_> = relays.iter().map(|relay| plan(case, relay, key, &team)).collect();
-    let timed = async |plan| (measure(plan, |_| ()).await, begin.elapsed());
-    Ok(join_all(plans.iter().map(timed)).await)
+    let made = async |plan| {
+        let mut cpu_by_second = Vec::new();
+        let watch = |progress: Progress<'_>| {
+            if let Progress::Second { measurers_cpu_micros, .. } = progress {
+                cpu_by_second.push(measurers_cpu_micros / 1000);
+            }
+        };
+        let outcome = measure(plan, watch).await;
+        Made { outcome, took: begin.elapsed(), cpu_by_second }
+    };
+    Ok(join_all(plans.iter().map(made)).await)
 }
 
 /// What a coordinator does that knows what the relay carries.

@@ -92,7 +92,7 @@ pub(super) fn markdown(rows: &[Row]) -> String {
 /// Every run.
 pub(super) fn csv(rows: &[Row]) -> String {
     let mut text = "mbit,relays,round_trips_ms,losses,asked_links,multiple,seconds,congestion_control,buffers,mtu,links,ratio,\
-                    verdict,uncounted,whole_secs,cpu_secs,loss_out,loss_back,by_second\n"
+                    verdict,uncounted,whole_secs,cpu_secs,loss_out,loss_back,by_second,cpu_ms_by_second\n"
         .to_owned();
     for row in rows {
         let case = &row.case;
@@ -112,8 +112,9 @@ pub(super) fn csv(rows: &[Row]) -> String {
         for run in &row.runs {
             let seconds = run.settling.iter().chain(&run.counted);
             let seconds: Vec<_> = seconds.map(|part| format!("{part:.3}")).collect();
+            let cpu: Vec<_> = run.cpu_by_second.iter().map(u64::to_string).collect();
             text += &format!(
-                "{case},{},{},{},{},{:.1},{:.3},{},{},{}\n",
+                "{case},{},{},{},{},{:.1},{:.3},{},{},{},{}\n",
                 run.links,
                 run.ratio.map_or(String::new(), |ratio| format!("{ratio:.4}")),
                 run.verdict,
@@ -122,7 +123,8 @@ pub(super) fn csv(rows: &[Row]) -> String {
                 run.cpu_secs,
                 run.losses.0,
                 run.losses.1,
-                seconds.join(" ")
+                seconds.join(" "),
+                cpu.join(" ")
             );
         }
     }
