@@ -54,6 +54,10 @@ const MEASUREMENT_TURN_BYTES: u64 = 16 * 1024;
 /// eight turns a relay whose one core was full left its clients 0.06 to 0.57 of their share, with
 /// two 0.71 to 0.94.
 const MEASUREMENT_TURNS: u64 = 2;
+/// The same while clients have more than their share. A relay whose one core clients fill would
+/// otherwise move the first cells of a measurement so slowly that clients never give way: they had
+/// 2.2 to 3.8 times their share for seconds, or to the end.
+const FIRST_MEASUREMENT_TURNS: u64 = 8 * MEASUREMENT_TURNS;
 /// The largest turn of other links in bytes; without a rate limit there is no other bound.
 const MAX_TURN_BYTES: u64 = 1 << 30;
 /// The number of ticks for which a link may leave its turn unused, because it may wait for the
@@ -323,14 +327,21 @@ impl Limiter {
     pub(super) fn came_out(&mut self, bytes: u64, share: Option<&Allowance>) {
         self.inside_bytes = self.inside_bytes.saturating_sub(bytes);
         if self.measurement.count > 0 {
-            self.serve(share);
+            self.serve_between_ticks(share);
         }
     }
 
     /// The bytes that measurement links may still get in turns; bytes inside the relay count as
     /// used.
-    fn measurement_room(&self) -> u64 {
-        let most = (self.more_threads + 1) * MEASUREMENT_TURNS * MEASUREMENT_TURN_BYTES;
+    fn measurement_room(&self, share: Option<&Allowance>) -> u64 {
+        let is_first = share.is_some_and(|share| {
+            DIRECTIONS.into_iter().any(|direction| {
+                let (bytes, reserved) = of_share(share, direction);
+                bytes > reserved
+            })
+        });
+        let turns = if is_first { FIRST_MEASUREMENT_TURNS } else { MEASUREMENT_TURNS };
+        let most = (self.more_threads + 1) * turns * MEASUREMENT_TURN_BYTES;
         most.saturating_sub(self.measurement.given_bytes).saturating_sub(self.inside_bytes)
     }
 
@@ -395,7 +406,11 @@ impl Limiter {
         let waiting = self.waiting(line);
         let is_over = if bytes > 0 { waiting.take(link, bytes) } else { waiting.remove(link) };
         if is_over && waiting.count > 0 {
-            self.serve(share);
+            if bytes > 0 {
+                self.serve_between_ticks(share);
+            } else {
+                self.serve(share);
+            }
         }
     }
 
@@ -459,16 +474,34 @@ impl Limiter {
         if share.is_some() {
             for line in clients {
                 let free = self.free_in_share(line, share);
-                self.give(line, free);
+                self.give(line, free, share);
             }
         }
-        if self.measurement.count > 0 {
-            let part = self.next_part_of_measurement(share);
-            self.give(Line::Measurement, part);
-        }
+        self.serve_measurement(share);
         for line in clients.into_iter().chain(DIRECTIONS.map(Line::Control)) {
             let free = self.free(line, share);
-            self.give(line, free);
+            self.give(line, free, share);
+        }
+    }
+
+    /// Gives turns from what has become available since the last tick. Without a rate limit, clients'
+    /// turns wait for the tick, so that many links run together: a pass through the relay's tasks,
+    /// and a record on the link to the next relay, cost as much for few cells as for many. With
+    /// turns of six cells at once, a relay whose one core was full moved 0.78 to 0.80 of what it
+    /// moves without a measurement.
+    fn serve_between_ticks(&mut self, share: Option<&Allowance>) {
+        if self.rate.is_some() {
+            self.serve(share);
+        } else {
+            self.serve_measurement(share);
+        }
+    }
+
+    /// Gives measurement links their part.
+    fn serve_measurement(&mut self, share: Option<&Allowance>) {
+        if self.measurement.count > 0 {
+            let part = self.next_part_of_measurement(share);
+            self.give(Line::Measurement, part, share);
         }
     }
 
@@ -491,9 +524,9 @@ impl Limiter {
     }
 
     /// Gives `bytes` bytes to a line, if that is enough for a turn and a link waits.
-    fn give(&mut self, line: Line, bytes: i64) {
+    fn give(&mut self, line: Line, bytes: i64, share: Option<&Allowance>) {
         let (least, ticks) = (self.least_bytes(), self.ticks);
-        let room = self.measurement_room();
+        let room = self.measurement_room(share);
         let waiting = self.waiting(line);
         if waiting.count > 0 && bytes >= least {
             let (room, most) = match line {
@@ -528,7 +561,7 @@ impl Limiter {
     fn free(&self, line: Line, share: Option<&Allowance>) -> i64 {
         match (line, share) {
             (Line::Measurement, _) => {
-                let room = signed(self.measurement_room());
+                let room = signed(self.measurement_room(share));
                 self.left(Direction::Received).min(self.left(Direction::Sent)).min(room)
             }
             (Line::Control(direction), _) => self.prompt(direction),

@@ -288,3 +288,48 @@ fn a_turn_that_is_not_used_is_the_next_ones() {
     }
     assert!(limiter.claim(LinkId(3), received, kind, 100, None, Waker::noop()) > 0);
 }
+
+/// Clients may move `excess` bytes beyond a share of `share` bytes, in each direction.
+fn allowance(share: u64, excess: u64) -> Allowance {
+    Allowance {
+        receive_bytes: share + excess,
+        send_bytes: share + excess,
+        receive_reserved_bytes: share,
+        send_reserved_bytes: share,
+    }
+}
+
+#[test]
+fn without_a_rate_limit_clients_turns_wait_for_the_tick() {
+    let mut limiter = Limiter::new(None, MonoTime::default());
+    let (received, kind) = (Direction::Received, Traffic::Background);
+    let woken: Vec<_> = (0..4).map(|_| Arc::new(Woken::default())).collect();
+    let are_woken = || [0, 1, 2, 3].map(|index: usize| woken[index].0.load(Ordering::Relaxed));
+    for (id, woken) in (0..).zip(&woken) {
+        let (none, waker) = (allowance(0, 0), Waker::from(woken.clone()));
+        assert_eq!(limiter.claim(LinkId(id), received, kind, 100_000, Some(&none), &waker), 0);
+    }
+    let (two, three) = (allowance(2 * TURN_BYTES, 0), allowance(3 * TURN_BYTES, 0));
+    limiter.claim(LinkId(9), received, Traffic::Measurement, u64::MAX, Some(&two), Waker::noop());
+    limiter.moved(LinkId(9), received, Traffic::Measurement, TURN_BYTES, Some(&two));
+    limiter.came_out(TURN_BYTES, Some(&two));
+    assert_eq!(are_woken(), [false; 4], "cells of the measurement are out");
+    limiter.tick(MonoTime::default() + TICK, Some(&two));
+    assert_eq!(are_woken(), [true, true, false, false], "a tick");
+    limiter.moved(LinkId(0), received, kind, TURN_BYTES, Some(&three));
+    assert_eq!(are_woken(), [true, true, false, false], "a turn that was used");
+    limiter.moved(LinkId(1), received, kind, 0, Some(&two));
+    assert_eq!(are_woken(), [true; 4], "a turn that was not used is the next ones'");
+}
+
+#[test]
+fn a_measurement_holds_more_inside_while_clients_have_more_than_their_share() {
+    for (excess, turns) in [(0, MEASUREMENT_TURNS), (1, FIRST_MEASUREMENT_TURNS)] {
+        let mut limiter = Limiter::new(None, MonoTime::default());
+        let (received, kind) = (Direction::Received, Traffic::Measurement);
+        let share = allowance(TURN_BYTES, excess);
+        let wanted = u64::from(u32::MAX);
+        let allowed = limiter.claim(LinkId(1), received, kind, wanted, Some(&share), Waker::noop());
+        assert_eq!(allowed, turns * MEASUREMENT_TURN_BYTES, "{excess}");
+    }
+}
