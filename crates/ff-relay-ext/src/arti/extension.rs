@@ -173,8 +173,10 @@ impl Extension {
         if let Ok(tokio) = tokio::runtime::Handle::try_current() {
             self.with(|state| state.limiter.set_threads(tokio.metrics().num_workers()));
         }
+        let mut next = Instant::now() + TICK;
         loop {
-            runtime.sleep(TICK).await;
+            runtime.sleep(next.saturating_duration_since(Instant::now())).await;
+            next = (next + TICK).max(Instant::now());
             let now = self.now();
             let alive = self.with(|state| {
                 state.target.handle_timeout(now);

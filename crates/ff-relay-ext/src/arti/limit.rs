@@ -31,6 +31,7 @@ use ff_proto::rate::TokenBucket;
 use ff_proto::session::target::LinkId;
 use ff_proto::units::{BytesPerSec, MonoTime};
 
+use super::link::BUFFER_LEN;
 use crate::background::Allowance;
 
 /// The depth of the rate limit's buckets in time.
@@ -46,18 +47,20 @@ const PROMPT_BURST_BYTES: u64 = 16 * 1024;
 /// The bytes of a turn if there are many links for few bytes: one of tor's records. Fewer are saved
 /// up.
 const TURN_BYTES: u64 = 6 * CELL_LEN as u64;
-/// The largest turn of a measurement link in bytes: what it reads at once.
-const MEASUREMENT_TURN_BYTES: u64 = 16 * 1024;
+/// The largest turn of a measurement link in bytes: what it reads at once. A larger one would leave
+/// room for a cell, which would pass through the relay's tasks alone.
+const MEASUREMENT_TURN_BYTES: u64 = BUFFER_LEN as u64;
 /// The number of such turns at once for each thread that runs the relay's tasks. Bytes inside the
 /// relay count as well, and the next link is woken when they are out: clients' cells pass through
 /// several of Arti's tasks, and wait at each of them for earlier cells of the measurement. With
 /// eight turns a relay whose one core was full left its clients 0.06 to 0.57 of their share, with
 /// two 0.71 to 0.94.
 const MEASUREMENT_TURNS: u64 = 2;
-/// The same while clients have more than their share. A relay whose one core clients fill would
-/// otherwise move the first cells of a measurement so slowly that clients never give way: they had
-/// 2.2 to 3.8 times their share for seconds, or to the end.
-const FIRST_MEASUREMENT_TURNS: u64 = 8 * MEASUREMENT_TURNS;
+/// The least number of such turns, for all threads together, while clients have more than their
+/// share. A relay whose one core clients fill would otherwise move the first cells of a measurement
+/// so slowly that clients never give way: they had 2.2 to 3.8 times their share for seconds, or to
+/// the end.
+const FIRST_MEASUREMENT_TURNS: u64 = 16;
 /// The largest turn of other links in bytes; without a rate limit there is no other bound.
 const MAX_TURN_BYTES: u64 = 1 << 30;
 /// The number of ticks for which a link may leave its turn unused, because it may wait for the
@@ -137,13 +140,19 @@ struct Waiting {
     turns: VecDeque<(u64, LinkId)>,
     /// The sum of all turns in bytes.
     given_bytes: u64,
+    /// Bytes of turns that links have given back since the last tick.
+    returned_bytes: u64,
 }
 
 /// A link's place in a line.
 #[derive(Debug)]
 enum Place {
-    /// The link waits; to be woken by this.
-    Waits(Waker),
+    Waits {
+        /// Wakes the link.
+        waker: Waker,
+        /// The bytes that it asked for.
+        wanted: u64,
+    },
     Turn {
         /// Bytes left of the link's turn.
         bytes: u64,
@@ -161,13 +170,14 @@ impl Waiting {
         }
     }
 
-    /// Adds a link at the end, unless it waits already.
-    fn wait(&mut self, link: LinkId, waker: &Waker) {
-        if let Some(Place::Waits(known)) = self.links.get_mut(&link) {
+    /// Adds a link that wants this number of bytes at the end, unless it waits already.
+    fn wait(&mut self, link: LinkId, wanted: u64, waker: &Waker) {
+        if let Some(Place::Waits { waker: known, wanted: before }) = self.links.get_mut(&link) {
             known.clone_from(waker);
+            *before = wanted;
             return;
         }
-        self.links.insert(link, Place::Waits(waker.clone()));
+        self.links.insert(link, Place::Waits { waker: waker.clone(), wanted });
         self.order.push_back(link);
         self.count += 1;
     }
@@ -180,15 +190,15 @@ impl Waiting {
         while left >= each
             && let Some(link) = self.order.pop_front()
         {
-            let Some(place @ Place::Waits(_)) = self.links.get_mut(&link) else { continue };
-            let turn = Place::Turn { bytes: each, tick };
-            if let Place::Waits(waker) = std::mem::replace(place, turn) {
-                waker.wake();
-            }
+            let Some(place) = self.links.get_mut(&link) else { continue };
+            let Place::Waits { waker, wanted } = place else { continue };
+            let bytes = each.min((*wanted).max(TURN_BYTES));
+            waker.wake_by_ref();
+            *place = Place::Turn { bytes, tick };
             self.turns.push_back((tick, link));
-            self.given_bytes += each;
+            self.given_bytes += bytes;
             self.count -= 1;
-            left -= each;
+            left -= bytes;
         }
     }
 
@@ -213,19 +223,18 @@ impl Waiting {
         is_over
     }
 
-    /// Ends a link's turn or its waiting; returns whether bytes of a turn are left.
-    fn remove(&mut self, link: LinkId) -> bool {
-        match self.links.remove(&link) {
-            Some(Place::Turn { bytes, .. }) => {
+    /// Ends a link's turn or its waiting; returns the bytes that are left of a turn.
+    fn remove(&mut self, link: LinkId) -> Option<u64> {
+        match self.links.remove(&link)? {
+            Place::Turn { bytes, .. } => {
                 self.given_bytes -= bytes;
                 self.forget_last_turn(link);
-                true
+                Some(bytes)
             }
-            Some(Place::Waits(_)) => {
+            Place::Waits { .. } => {
                 self.count -= 1;
-                false
+                None
             }
-            None => false,
         }
     }
 
@@ -250,7 +259,7 @@ impl Waiting {
     /// Wakes and removes all links.
     fn wake_all(&mut self) {
         for place in std::mem::take(self).links.into_values() {
-            if let Place::Waits(waker) = place {
+            if let Place::Waits { waker, .. } = place {
                 waker.wake();
             }
         }
@@ -340,8 +349,9 @@ impl Limiter {
                 bytes > reserved
             })
         });
-        let turns = if is_first { FIRST_MEASUREMENT_TURNS } else { MEASUREMENT_TURNS };
-        let most = (self.more_threads + 1) * turns * MEASUREMENT_TURN_BYTES;
+        let turns = (self.more_threads + 1) * MEASUREMENT_TURNS;
+        let turns = if is_first { turns.max(FIRST_MEASUREMENT_TURNS) } else { turns };
+        let most = turns * MEASUREMENT_TURN_BYTES;
         most.saturating_sub(self.measurement.given_bytes).saturating_sub(self.inside_bytes)
     }
 
@@ -377,7 +387,9 @@ impl Limiter {
             }
             return bytes;
         }
-        self.waiting(line).wait(link, waker);
+        // What a link receives is not known before it reads; what is left of that turn is given back.
+        let is_sent = line == Line::Background(Direction::Sent);
+        self.waiting(line).wait(link, if is_sent { wanted } else { u64::MAX }, waker);
         0
     }
 
@@ -404,14 +416,30 @@ impl Limiter {
             }
         }
         let waiting = self.waiting(line);
-        let is_over = if bytes > 0 { waiting.take(link, bytes) } else { waiting.remove(link) };
+        // A measurement's turn is for one read.
+        let is_over = if bytes > 0 && line != Line::Measurement {
+            waiting.take(link, bytes)
+        } else {
+            let left = waiting.remove(link);
+            waiting.returned_bytes += left.unwrap_or(0);
+            left.is_some()
+        };
         if is_over && waiting.count > 0 {
-            if bytes > 0 {
-                self.serve_between_ticks(share);
-            } else {
-                self.serve(share);
-            }
+            self.give_on(line, share);
         }
+    }
+
+    /// Gives the rests of turns to the next links of the line.
+    fn give_on(&mut self, line: Line, share: Option<&Allowance>) {
+        if self.rate.is_some() || line == Line::Measurement {
+            return self.serve_between_ticks(share);
+        }
+        let (returned, before) =
+            (self.waiting(line).returned_bytes, self.waiting(line).given_bytes);
+        let free = self.free(line, share);
+        self.give(line, signed(returned).min(free), share);
+        let waiting = self.waiting(line);
+        waiting.returned_bytes -= waiting.given_bytes - before;
     }
 
     /// Whether background traffic has to wait because a measurement holds it back.
@@ -451,6 +479,7 @@ impl Limiter {
         let before = self.ticks.saturating_sub(TURN_TICKS);
         for line in self.lines() {
             line.end_turns(before);
+            line.returned_bytes = 0;
         }
         self.serve(share);
     }
@@ -458,7 +487,7 @@ impl Limiter {
     /// Whether a link waits for a turn of clients' bytes in this direction.
     #[cfg(test)]
     pub(super) fn waits(&self, link: LinkId, direction: Direction) -> bool {
-        matches!(self.background[direction as usize].links.get(&link), Some(Place::Waits(_)))
+        matches!(self.background[direction as usize].links.get(&link), Some(Place::Waits { .. }))
     }
 
     /// Wakes and removes all waiting links.

@@ -62,7 +62,7 @@ mod sending;
 
 /// Bytes read from TLS at once, and the most that a measurement link holds: 31 cells, a little more
 /// than four full records of tor.
-const BUFFER_LEN: usize = 31 * CELL_LEN;
+pub(super) const BUFFER_LEN: usize = 31 * CELL_LEN;
 /// The number of batches echoed in one poll before other tasks get their turn: clients' cells pass
 /// through several tasks of Arti, and wait at each of them for every measurement link once.
 const BATCHES_PER_POLL: usize = 2;
@@ -266,6 +266,10 @@ impl<T: AsyncRead + AsyncWrite + Unpin> LinkStream<T> {
     /// Drops the echoes that have not been sent, except the rest of one that is partly sent, and
     /// the cells for the relay; also cells that the link's limit has held back.
     fn drop_echoes(&mut self) {
+        if matches!(self.mode, Mode::Measuring(_)) {
+            // It has no more turns, and must not keep a place among those that wait for one.
+            self.on_moved(Direction::Received, Traffic::Measurement, 0);
+        }
         self.gate.drop_waiting();
         self.outward.truncate(self.sent.next_multiple_of(CELL_LEN));
         self.filled.start += self.inward;

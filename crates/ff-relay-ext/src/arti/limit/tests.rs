@@ -310,26 +310,100 @@ fn without_a_rate_limit_clients_turns_wait_for_the_tick() {
         assert_eq!(limiter.claim(LinkId(id), received, kind, 100_000, Some(&none), &waker), 0);
     }
     let (two, three) = (allowance(2 * TURN_BYTES, 0), allowance(3 * TURN_BYTES, 0));
-    limiter.claim(LinkId(9), received, Traffic::Measurement, u64::MAX, Some(&two), Waker::noop());
-    limiter.moved(LinkId(9), received, Traffic::Measurement, TURN_BYTES, Some(&two));
+    // More than can be inside, so that some wait when cells are out.
+    for id in 10..13 {
+        limiter.claim(
+            LinkId(id),
+            received,
+            Traffic::Measurement,
+            100_000,
+            Some(&two),
+            Waker::noop(),
+        );
+    }
+    limiter.goes_in(TURN_BYTES);
+    limiter.moved(LinkId(10), received, Traffic::Measurement, TURN_BYTES, Some(&two));
     limiter.came_out(TURN_BYTES, Some(&two));
+    assert!(
+        limiter.measurement.turn(LinkId(11)).is_some(),
+        "the measurement has its turns at once"
+    );
     assert_eq!(are_woken(), [false; 4], "cells of the measurement are out");
     limiter.tick(MonoTime::default() + TICK, Some(&two));
     assert_eq!(are_woken(), [true, true, false, false], "a tick");
     limiter.moved(LinkId(0), received, kind, TURN_BYTES, Some(&three));
     assert_eq!(are_woken(), [true, true, false, false], "a turn that was used");
     limiter.moved(LinkId(1), received, kind, 0, Some(&two));
-    assert_eq!(are_woken(), [true; 4], "a turn that was not used is the next ones'");
+    assert_eq!(
+        are_woken(),
+        [true, true, true, false],
+        "a turn that was not used is the next one's"
+    );
+}
+
+#[test]
+fn a_links_turn_to_send_is_no_more_than_it_asked_for() {
+    let mut limiter = Limiter::new(None, MonoTime::default());
+    let (sent, kind) = (Direction::Sent, Traffic::Background);
+    let wanted = [514, 20_000, 100_000];
+    for (id, wanted) in (0..).zip(wanted) {
+        let (none, waker) = (allowance(0, 0), Waker::noop());
+        assert_eq!(limiter.claim(LinkId(id), sent, kind, wanted, Some(&none), waker), 0);
+    }
+    limiter.tick(MonoTime::default() + TICK, Some(&allowance(90_000, 0)));
+    let turns = [0, 1, 2].map(|id| limiter.background[1].turn(LinkId(id)));
+    assert_eq!(turns, [Some(TURN_BYTES), Some(20_000), Some(30_000)]);
+    // What they did not ask for is there for others.
+    let rest = 90_000 - TURN_BYTES - 50_000;
+    let share = allowance(90_000, 0);
+    assert_eq!(limiter.claim(LinkId(3), sent, kind, 100_000, Some(&share), Waker::noop()), rest);
+}
+
+#[test]
+fn rests_of_turns_add_up_for_the_next_links() {
+    let mut limiter = Limiter::new(None, MonoTime::default());
+    let (received, kind) = (Direction::Received, Traffic::Background);
+    for id in 0..40 {
+        let none = allowance(0, 0);
+        limiter.claim(LinkId(id), received, kind, 100_000, Some(&none), Waker::noop());
+    }
+    let mut left = 10 * TURN_BYTES;
+    limiter.tick(MonoTime::default() + TICK, Some(&allowance(left, 0)));
+    // Each link has one cell.
+    let mut served = 0;
+    while let Some(id) = (0..40).find(|id| limiter.background[0].turn(LinkId(*id)).is_some()) {
+        left -= CELL_LEN as u64;
+        served += 1;
+        let share = allowance(left, 0);
+        limiter.moved(LinkId(id), received, kind, CELL_LEN as u64, Some(&share));
+        limiter.moved(LinkId(id), received, kind, 0, Some(&share));
+    }
+    assert_eq!(served, 40, "{left} left");
 }
 
 #[test]
 fn a_measurement_holds_more_inside_while_clients_have_more_than_their_share() {
-    for (excess, turns) in [(0, MEASUREMENT_TURNS), (1, FIRST_MEASUREMENT_TURNS)] {
+    let cases = [
+        ([0, 0], MEASUREMENT_TURNS),
+        ([1, 0], FIRST_MEASUREMENT_TURNS),
+        ([0, 1], FIRST_MEASUREMENT_TURNS),
+    ];
+    for ([received, sent], turns) in cases {
         let mut limiter = Limiter::new(None, MonoTime::default());
-        let (received, kind) = (Direction::Received, Traffic::Measurement);
-        let share = allowance(TURN_BYTES, excess);
-        let wanted = u64::from(u32::MAX);
-        let allowed = limiter.claim(LinkId(1), received, kind, wanted, Some(&share), Waker::noop());
-        assert_eq!(allowed, turns * MEASUREMENT_TURN_BYTES, "{excess}");
+        let mut share = allowance(TURN_BYTES, 0);
+        share.receive_bytes += received;
+        share.send_bytes += sent;
+        let mut claim = |id| {
+            let (direction, kind) = (Direction::Received, Traffic::Measurement);
+            limiter.claim(LinkId(id), direction, kind, 1 << 30, Some(&share), Waker::noop())
+        };
+        assert_eq!(claim(1), turns * MEASUREMENT_TURN_BYTES, "{received} {sent}");
+        assert_eq!((2..50).map(claim).sum::<u64>(), 0);
+        let all = 2 * FIRST_MEASUREMENT_TURNS * MEASUREMENT_TURN_BYTES;
+        limiter.goes_in(all);
+        limiter.moved(LinkId(1), Direction::Received, Traffic::Measurement, all, Some(&share));
+        limiter.came_out(all, Some(&share));
+        let given = limiter.measurement.given_bytes;
+        assert_eq!(given, turns * MEASUREMENT_TURN_BYTES, "those that wait");
     }
 }
