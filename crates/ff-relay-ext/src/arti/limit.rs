@@ -31,7 +31,6 @@ use ff_proto::rate::TokenBucket;
 use ff_proto::session::target::LinkId;
 use ff_proto::units::{BytesPerSec, MonoTime};
 
-use super::link::BUFFER_LEN;
 use crate::background::Allowance;
 
 /// The depth of the rate limit's buckets in time.
@@ -47,9 +46,11 @@ const PROMPT_BURST_BYTES: u64 = 16 * 1024;
 /// The bytes of a turn if there are many links for few bytes: one of tor's records. Fewer are saved
 /// up.
 const TURN_BYTES: u64 = 6 * CELL_LEN as u64;
-/// The largest turn of a measurement link in bytes: what it reads at once. A larger one would leave
-/// room for a cell, which would pass through the relay's tasks alone.
-const MEASUREMENT_TURN_BYTES: u64 = BUFFER_LEN as u64;
+/// The bytes that a link reads at once: 31 cells, a little more than four full records of tor.
+pub(super) const READ_BYTES: usize = 31 * CELL_LEN;
+/// The largest turn of a measurement link in bytes: one read. A larger one would leave room for a
+/// cell, which would pass through the relay's tasks alone.
+const MEASUREMENT_TURN_BYTES: u64 = READ_BYTES as u64;
 /// The number of such turns at once for each thread that runs the relay's tasks. Bytes inside the
 /// relay count as well, and the next link is woken when they are out: clients' cells pass through
 /// several of Arti's tasks, and wait at each of them for earlier cells of the measurement. With

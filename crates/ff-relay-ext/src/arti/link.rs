@@ -54,15 +54,14 @@ use super::extension::{Extension, LinkHandle, LinkTask};
 use super::gate::{At, Gate};
 use super::greeting::Greeting;
 use super::inner_link::as_its_inner_link;
-use super::limit::{Direction, Traffic};
+use super::limit::{Direction, READ_BYTES, Traffic};
 use super::outbox::Outbox;
 use super::through::Through;
 
 mod sending;
 
-/// Bytes read from TLS at once, and the most that a measurement link holds: 31 cells, a little more
-/// than four full records of tor.
-pub(super) const BUFFER_LEN: usize = 31 * CELL_LEN;
+/// The most bytes from the peer that a link holds.
+const BUFFER_LEN: usize = READ_BYTES;
 /// The number of batches echoed in one poll before other tasks get their turn: clients' cells pass
 /// through several tasks of Arti, and wait at each of them for every measurement link once.
 const BATCHES_PER_POLL: usize = 2;
