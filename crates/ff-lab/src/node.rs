@@ -120,10 +120,22 @@ impl Node {
         self.role
     }
 
+    /// Its program.
+    #[must_use]
+    pub fn program(&self) -> &Path {
+        &self.tor
+    }
+
     /// Directory of keys, torrc, log and all other files.
     #[must_use]
     pub fn data_dir(&self) -> &Path {
         &self.dir
+    }
+
+    /// Its configuration file.
+    #[must_use]
+    pub fn torrc(&self) -> PathBuf {
+        self.dir.join("torrc")
     }
 
     /// Address at which it listens and from which it connects.
@@ -244,10 +256,6 @@ impl Node {
     /// Lock against other attachments of this client's streams.
     pub(crate) fn alone_attaching(&self) -> MutexGuard<'_, ()> {
         self.attaching.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(crate) fn torrc(&self) -> PathBuf {
-        self.dir.join("torrc")
     }
 
     fn identity(&self) -> &Identity {

@@ -127,17 +127,41 @@ impl Namespace {
 
     /// Packets that a device inside could not send, from `/proc/net/dev`.
     pub(super) fn send_drops(&self, device: &str) -> Result<u64> {
-        let read = || fs::read_to_string("/proc/thread-self/net/dev");
-        let text = self.run(read)?.map_err(failed(&self.name, "read the devices of"))?;
-        Ok(parse_send_drops(&text, device).unwrap_or(0))
+        Ok(parse_send_drops(&self.devices()?, device).unwrap_or(0))
     }
+
+    /// Bytes of IP packets that all devices inside have received and sent so far, without loopback.
+    pub fn carried_bytes(&self) -> Result<u64> {
+        Ok(parse_bytes(&self.devices()?))
+    }
+
+    /// The kernel's table of devices inside.
+    fn devices(&self) -> Result<String> {
+        let read = || fs::read_to_string("/proc/thread-self/net/dev");
+        self.run(read)?.map_err(failed(&self.name, "read the devices of"))
+    }
+}
+
+/// Names of devices, and their numbers.
+fn devices(text: &str) -> impl Iterator<Item = (&str, &str)> {
+    text.lines().filter_map(|line| line.trim_start().split_once(':'))
+}
+
+/// A number of a device: the first eight are of received packets, the next eight of sent ones.
+fn number(numbers: &str, place: usize) -> Option<u64> {
+    numbers.split_whitespace().nth(place)?.parse().ok()
 }
 
 /// The twelfth number after the device's name.
 fn parse_send_drops(text: &str, device: &str) -> Option<u64> {
-    let is_device = |line: &&str| line.trim_start().starts_with(&format!("{device}:"));
-    let (_, numbers) = text.lines().find(is_device)?.split_once(':')?;
-    numbers.split_whitespace().nth(11)?.parse().ok()
+    let (_, numbers) = devices(text).find(|(name, _)| *name == device)?;
+    number(numbers, 11)
+}
+
+/// The bytes received and sent by all devices but loopback.
+fn parse_bytes(text: &str) -> u64 {
+    let others = devices(text).filter(|(name, _)| *name != "lo");
+    others.flat_map(|(_, numbers)| [0, 8].map(|place| number(numbers, place).unwrap_or(0))).sum()
 }
 
 /// Allows namespaces their own congestion control while it exists; the kernel may allow only the
@@ -231,12 +255,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn drops_are_read_from_the_kernels_table() {
+    fn numbers_are_read_from_the_kernels_table() {
         let text = "Inter-|   Receive                                                |  Transmit\n \
             face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs drop fifo\n    \
             lo: 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16\n  \
             lab0: 21 22 23 24 25 26 27 28 29 30 31 32 33 34 35 36\n";
         assert_eq!(parse_send_drops(text, "lab0"), Some(32));
         assert_eq!(parse_send_drops(text, "lab"), None);
+        assert_eq!(parse_bytes(text), 21 + 29);
     }
 }
