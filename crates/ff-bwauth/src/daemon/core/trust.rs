@@ -25,6 +25,8 @@ pub(in crate::daemon) struct Heard {
     relays: HashMap<Fingerprint, (Said, BTreeMap<IpAddr, u64>)>,
     /// Whether a report is newer than the last judgement of the team.
     is_new: bool,
+    /// Reports from before this time are forgotten, in seconds since 1970.
+    since: u64,
     /// The standing of each measurer, in the team's order.
     pub(in crate::daemon) standings: Vec<Standing>,
 }
@@ -48,6 +50,17 @@ impl Heard {
             *last = word.unix_secs.max(*last);
         }
         self.is_new = true;
+    }
+
+    /// Forgets all reports from before this time; does so once for each time.
+    fn forget(&mut self, since: u64) {
+        if std::mem::replace(&mut self.since, since) == since {
+            return;
+        }
+        self.relays.retain(|_, (said, addresses)| {
+            addresses.retain(|_, last| *last >= since);
+            said.forget(since)
+        });
     }
 
     /// All reports, with the numbers of the relays' groups: by their families in this consensus,
@@ -132,10 +145,7 @@ impl Core {
         // By the current period: a clock that is ahead for a moment does not discard reports.
         if let Some(course) = &self.course {
             let since = self.common.disputes_since(course.start);
-            self.heard.relays.retain(|_, (said, addresses)| {
-                addresses.retain(|_, last| *last >= since);
-                said.forget(since)
-            });
+            self.heard.forget(since);
         }
         let team: Vec<_> = self.team.iter().map(|member| member.measurer.id()).collect();
         let standings = judge(self.heard.by_group(view).into_iter(), &team);
