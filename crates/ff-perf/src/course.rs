@@ -193,8 +193,9 @@ impl<C: Client> Course<C> {
     /// Marks which of these circuits need their relays alone.
     pub fn tasks(&self, plan: impl Iterator<Item = Task> + 'static) -> Tasks {
         let (program, share) = (Arc::clone(&self.program), self.download_share);
-        let probes_share = self.limits.probes_share;
-        let is_alone = move |number| !probes_share || downloads(&program, share, number);
+        let ScheduleLimits { probes_share, downloads_share, .. } = self.limits;
+        let is_alone =
+            move |number| !downloads_share && (!probes_share || downloads(&program, share, number));
         Box::new(plan.map(move |task| Task { is_alone: is_alone(task.number), ..task }))
     }
 

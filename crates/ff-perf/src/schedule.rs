@@ -41,6 +41,8 @@ pub struct ScheduleLimits {
     pub builds_share: bool,
     /// Whether relays may be in several circuits that are measured by single cells.
     pub probes_share: bool,
+    /// Whether relays may be in several circuits that download.
+    pub downloads_share: bool,
     /// Largest share of failures among the last 100 circuits; more stop the run.
     pub failures: f64,
 }

@@ -130,10 +130,15 @@ pub struct DownloadsRunArgs {
     #[arg(long, value_name = "NUMBER", default_value_t = 10,
           value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     pub count: u64,
-    /// Number of simultaneous downloads; they slow each other down.
+    /// Number of simultaneous downloads; they slow each other down. A relay is in one at a time, so a
+    /// small network has fewer.
     #[arg(long, value_name = "NUMBER", default_value_t = 1,
           value_parser = clap::value_parser!(u64).range(1..=50))]
     pub in_flight: u64,
+    /// Let relays be in several downloads at once, which begin at the same guard at --rate. For
+    /// private networks.
+    #[arg(long, conflicts_with_all = ["arms", "as_client"])]
+    pub share_relays: bool,
     /// Begin at most this many downloads per second, or per minute or hour with /min or /h.
     #[arg(long, value_name = "RATE", default_value = "1", value_parser = rate)]
     pub rate: f64,
@@ -191,6 +196,7 @@ impl Fetching {
             in_flight,
             share_builds: false,
             share_probes: false,
+            share_downloads: false,
             client: self.client,
             path_file: self.path_file.clone(),
             rules: self.rules.clone(),
@@ -218,8 +224,13 @@ impl DownloadsRunArgs {
     /// Circuits to measure.
     #[must_use]
     pub fn circuits(&self) -> MeasureArgs {
+        let mut measuring = self.fetching.measuring(self.in_flight);
+        if self.share_relays {
+            (measuring.share_builds, measuring.share_downloads) = (true, true);
+            measuring.per_guard = self.rate;
+        }
         MeasureArgs {
-            measuring: self.fetching.measuring(self.in_flight),
+            measuring,
             count: self.count,
             rate: Some(self.rate),
             recording: self.recording.clone(),

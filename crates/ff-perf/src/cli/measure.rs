@@ -72,6 +72,9 @@ pub struct Measuring {
     /// has its relays to itself. For private networks.
     #[arg(long, requires = "share_builds")]
     pub share_probes: bool,
+    /// Whether relays may be in several downloads at once.
+    #[arg(skip)]
+    pub share_downloads: bool,
     /// The client that builds the circuits.
     #[arg(long, value_enum, default_value_t = ClientKind::Arti)]
     pub client: ClientKind,

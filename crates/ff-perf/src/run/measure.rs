@@ -232,6 +232,9 @@ fn check_public(args: &Measuring, network: &CircuitNetwork) -> Result<()> {
     if !check_internet(&args.network, network, args.public)? {
         return Ok(());
     }
+    if args.share_downloads {
+        bail!("--share-relays: not on the Internet (ETHICS.md)");
+    }
     if args.per_guard > PER_GUARD {
         bail!("--per-guard {}: on the Internet at most {PER_GUARD} (ETHICS.md)", args.per_guard);
     }
@@ -330,6 +333,7 @@ pub(super) fn limits(args: &Measuring, per_sec: f64, failures: f64) -> ScheduleL
         per_sec,
         builds_share: args.share_builds,
         probes_share: args.share_probes,
+        downloads_share: args.share_downloads,
         failures,
     }
 }

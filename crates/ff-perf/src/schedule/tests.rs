@@ -14,6 +14,7 @@ const LIMITS: ScheduleLimits = ScheduleLimits {
     per_sec: 100.0,
     builds_share: false,
     probes_share: false,
+    downloads_share: false,
     failures: 0.5,
 };
 

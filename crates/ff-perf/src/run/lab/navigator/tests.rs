@@ -59,6 +59,7 @@ fn downloads(args: &LabNavigatorArgs, circuits: u64) -> Vec<u64> {
         per_sec: 1.0,
         builds_share: told.share_builds,
         probes_share: told.share_probes,
+        downloads_share: told.share_downloads,
         failures: 1.0,
     };
     let course = Course {
