@@ -1,9 +1,12 @@
 //! `ff-perf lab mobile` as users run it. Needs root. `.ci/measure` checks its figures.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
 
 use serde_json::Value;
+
+use crate::run::lines;
 
 /// Downloads of each profile.
 const DOWNLOADS: u64 = 2;
@@ -39,6 +42,26 @@ fn run_whole(client: &str, dir: &Path) -> (Value, std::path::PathBuf) {
     panic!("{client}: downloads failed in all five runs");
 }
 
+/// Both downloads of a pair are made at once, through one guard or two.
+fn pairs_are_pairs(found: &Value, out: &Path) {
+    let rows = found["links"].as_array().expect("links");
+    let losses: Vec<Option<f64>> = rows.iter().map(|row| row["loss"].as_f64()).collect();
+    assert_eq!(losses, [0.0, 0.01, 0.03].map(Some));
+    for (number, folder) in
+        ["loss-0-one-link", "loss-0-two-links", "loss-0.03-one-link", "loss-0.03-two-links"]
+            .into_iter()
+            .enumerate()
+    {
+        let pair = lines(&out.join(folder).join("0"));
+        let guards: BTreeSet<&str> = pair.iter().map(|one| one.path[0].id.as_str()).collect();
+        assert_eq!((pair.len(), guards.len()), (2, 1 + number % 2), "{folder}: {pair:?}");
+        let [one, other] = &pair[..] else { panic!("{folder}: {pair:?}") };
+        let at_once = one.began_us < other.began_us + other.ended_us
+            && other.began_us < one.began_us + one.ended_us;
+        assert!(at_once, "{folder}: {pair:?}");
+    }
+}
+
 #[test]
 fn clients_on_mobile_links_have_whole_downloads_and_their_parts() {
     for client in ["arti", "tor"] {
@@ -56,6 +79,14 @@ fn clients_on_mobile_links_have_whole_downloads_and_their_parts() {
         for folder in ["0-3g", "1-baseline"] {
             assert!(out.join(folder).join("circuits-000.jsonl").exists(), "{folder}");
         }
+        for start in found["starts"].as_array().expect("starts") {
+            for key in ["client_secs", "client_bytes"] {
+                assert!(start[key].as_f64() > Some(0.0), "{client}: {key} of {start}");
+            }
+            let is_reached = start["service_secs"].as_f64() > Some(0.0);
+            assert_eq!(is_reached, start["failure"].is_null(), "{client}: {start}");
+        }
+        pairs_are_pairs(&found, &out);
         assert!(out.join("summary.json").exists());
     }
 }

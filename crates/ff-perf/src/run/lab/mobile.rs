@@ -1,18 +1,20 @@
 //! `ff-perf lab mobile`: the downloads of OnionPerf on mobile links, section 5, over emulated
-//! links.
+//! links; starts of clients and onion services; and downloads that share a link.
 
-use std::collections::BTreeMap;
-use std::fmt::Write as _;
+mod lab;
+mod links;
+mod start;
+mod text;
+
 use std::fs;
-use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitCode, Stdio};
+use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
-use ff_circuits::downloads::parts::NAMES;
-use ff_circuits::lab::mobile::{ProfileResult, wrong};
-use ff_circuits::record::CircuitRecord;
+use ff_circuits::lab::mobile::{
+    LinksResult, ProfileResult, StartResult, unlike_real_edge, wrong, wrong_links, wrong_starts,
+};
 use ff_circuits::traffic::WIRE;
 use ff_lab::console::note;
 use ff_lab::profile::Profile;
@@ -22,21 +24,25 @@ use ff_report::input::Inputs;
 use ff_report::output::{Folder, Summary};
 use serde::Serialize;
 
+use self::lab::{LOOK, Lab, Running, WEB, file, host, lines};
 use crate::cli::lab::LabMobileArgs;
 use crate::cli::measure::ClientKind;
 use crate::run::output::print;
-use crate::store::LINES;
 
-/// Host of the source.
-const WEB: &str = "web";
 /// Numbers of authorities and exits (OnionPerf on mobile links, figure 5).
 const AUTHORITIES: usize = 3;
 const EXITS: usize = 5;
+/// Interval of votes: the longest with which a lab starts fast, because clients on slow links load
+/// each new consensus.
+const VOTING_INTERVAL: Duration = Duration::from_secs(300);
+/// Minutes of a period of onion services' directories: 24 votes, so that a period has one shared
+/// random value (rend-spec "Deriving blinded keys and subcredentials").
+const HSDIR_INTERVAL: i64 = 120;
 /// Time limit of a download, in seconds; OnionPerf's 270 cut off most downloads over EDGE
 /// (OnionPerf on mobile links).
 const TIMEOUT: &str = "900";
-/// Interval of checks whether all have ended.
-const LOOK: Duration = Duration::from_millis(200);
+/// Time limit of a circuit, in seconds.
+const BUILD_TIME: &str = "300";
 /// Interval of progress reports.
 const TELL: Duration = Duration::from_secs(15);
 
@@ -54,19 +60,10 @@ struct Found {
     /// 99th percentile of packets' lateness, in µs.
     emulator_late_p99_us: f64,
     rows: Vec<ProfileResult>,
+    starts: Vec<StartResult>,
+    links: Vec<LinksResult>,
     /// Violations of the paper's order and of the bounds.
     wrong: Vec<String>,
-}
-
-/// A program that is killed when this is dropped.
-struct Running(Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        // It may have ended; its lines are in its file.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
 }
 
 pub(super) fn run(args: &LabMobileArgs, ending: &Ending) -> Result<ExitCode> {
@@ -79,23 +76,35 @@ pub(super) fn run(args: &LabMobileArgs, ending: &Ending) -> Result<ExitCode> {
     note(&format!("ff-perf: starting a private network of {EXITS} exits and {clients} clients"));
     let network = start(args, &profiles, ending).context("Failed to start the private network")?;
     let out = args.out.clone().unwrap_or_else(|| network.dir().join("downloads"));
-    let (_source, url) = source(&network)?;
-    let folders = download(args, &network, ending, &url, &out)?;
-    let links = network.stop_links()?;
+    fs::create_dir_all(&out).with_context(|| out.display().to_string())?;
+    let lab = Lab { args, network: &network, ending, out: &out };
+    let (_source, url) = lab.source(WEB, &[], &network.dir().join("source.url"))?;
+    ensure!(url.starts_with("http://"), "the source printed no URL: {url}");
+    let folders = download(lab, &url)?;
+    note("ff-perf: downloading in pairs, over one link and over two");
+    let links = links::measure(lab, clients, &url)?;
+    // Last: the rates of `edge-lossy` were fitted to downloads that begin with the network.
+    note("ff-perf: starting a client on each host, and its onion service");
+    let starts = start::measure(lab)?;
+    let report = network.stop_links()?;
     let (_, size) = args.downloads();
     let row = |(folder, profile): (&PathBuf, &Profile)| {
         let rate = profile.down.rate.mean().map(|rate| rate.get() as f64);
         Ok(ProfileResult::of(&profile.name, &lines(folder)?, size, rate))
     };
     let rows = folders.iter().zip(&profiles).map(row).collect::<Result<Vec<_>>>()?;
+    let wrong =
+        [wrong(&rows), unlike_real_edge(&rows, size), wrong_starts(&starts), wrong_links(&links)];
     let found = Found {
-        schema: 1,
+        schema: 2,
         size_bytes: size,
         wire: WIRE,
-        emulator_is_in_time: !links.lateness.is_too_late,
-        emulator_late_p99_us: links.lateness.p99_us,
-        wrong: wrong(&rows),
+        emulator_is_in_time: !report.lateness.is_too_late,
+        emulator_late_p99_us: report.lateness.p99_us,
+        wrong: wrong.concat(),
         rows,
+        starts,
+        links,
     };
     if args.out.is_some() {
         let folder = Folder::create(&out)?;
@@ -103,42 +112,39 @@ pub(super) fn run(args: &LabMobileArgs, ending: &Ending) -> Result<ExitCode> {
         let seed = Some(args.seed);
         folder.finish(&Summary::new("lab mobile", inputs.all(), seed, options, &found))?;
     }
-    print(args.json, &found, text)?;
+    print(args.json, &found, text::text)?;
     Ok(match (found.emulator_is_in_time, found.wrong.is_empty()) {
         (false, _) => ExitCode::from(DOES_NOT_COUNT),
         (true, holds) => ExitCode::from(u8::from(!holds)),
     })
 }
 
-/// Name of the host of a profile's client.
-fn host(client: ClientKind, number: usize) -> String {
-    match client {
-        // A tor of the network.
-        ClientKind::Tor => format!("client{number}"),
-        ClientKind::Arti => format!("mobile{number}"),
-    }
-}
-
 fn start(args: &LabMobileArgs, profiles: &[Profile], ending: &Ending) -> ff_lab::Result<Network> {
-    let clients = (0..profiles.len()).map(|number| host(args.client, number));
-    let links: BTreeMap<String, Profile> = clients.clone().zip(profiles.iter().cloned()).collect();
+    let names = (0..profiles.len()).map(|number| host(args.client, number));
+    let mut clients: Vec<(String, Profile)> = names.zip(profiles.iter().cloned()).collect();
+    clients.extend(links::hosts(args.client, profiles.len())?);
     let mut extra = vec![WEB.to_owned()];
     let tors = match args.client {
-        ClientKind::Tor => profiles.len(),
+        ClientKind::Tor => clients.len(),
         ClientKind::Arti => {
-            extra.extend(clients);
+            extra.extend(clients.iter().map(|(name, _)| name.clone()));
             1
         }
     };
     let plan = HostsPlan {
-        links,
+        links: clients.into_iter().collect(),
         delays: Delays::Uniform(Duration::ZERO),
         extra,
         seed: args.seed,
         ..HostsPlan::default()
     };
-    let mut builder =
-        Network::builder().authorities(AUTHORITIES).clients(tors).hosts(plan).ending(ending);
+    let mut builder = Network::builder()
+        .authorities(AUTHORITIES)
+        .clients(tors)
+        .hosts(plan)
+        .voting_interval(VOTING_INTERVAL)
+        .consensus_param("hsdir_interval", HSDIR_INTERVAL)
+        .ending(ending);
     if let Some(tor) = &args.tor {
         builder = builder.tor(tor);
     }
@@ -146,25 +152,6 @@ fn start(args: &LabMobileArgs, profiles: &[Profile], ending: &Ending) -> ff_lab:
         builder = builder.relay(RelayConfig::exit(format!("exit{exit}")));
     }
     builder.start()
-}
-
-/// Runs this program with these arguments on a host.
-fn program(network: &Network, host: &str, words: &[&str], out: Stdio) -> Result<Running> {
-    let program = std::env::current_exe().context("cannot find this program's own file")?;
-    let mut command = Command::new(program);
-    command.args(words).stdout(out);
-    Ok(Running(network.host(host)?.namespace().spawn(&mut command)?))
-}
-
-/// Starts the source and returns its URL.
-fn source(network: &Network) -> Result<(Running, String)> {
-    let listen = format!("{}:0", network.host(WEB)?.address());
-    let mut running = program(network, WEB, &["source", "--listen", &listen], Stdio::piped())?;
-    let told = running.0.stdout.take().context("the source printed no URL")?;
-    let mut url = String::new();
-    BufReader::new(told).read_line(&mut url).context("the source printed no URL")?;
-    ensure!(url.starts_with("http://"), "the source did not start; see above");
-    Ok((running, url.trim().to_owned()))
 }
 
 /// Folders of the clients' lines.
@@ -178,39 +165,27 @@ fn folders(args: &LabMobileArgs, out: &Path) -> Vec<PathBuf> {
 
 /// The first folder with lines of an earlier run, which would be mixed with this one's.
 fn occupied(args: &LabMobileArgs, out: &Path) -> Option<PathBuf> {
-    folders(args, out).into_iter().find(|folder| folder.join(LINES).exists())
+    let of_profile = folders(args, out).into_iter().find(|folder| file(folder).exists());
+    of_profile.or_else(|| links::occupied(out))
 }
 
-/// Makes all clients download, each into its own folder.
-fn download(
-    args: &LabMobileArgs,
-    network: &Network,
-    ending: &Ending,
-    url: &str,
-    out: &Path,
-) -> Result<Vec<PathBuf>> {
-    let (count, size) = args.downloads();
-    let (count, size, seed) = (count.to_string(), size.to_string(), args.seed.to_string());
-    let folders = folders(args, out);
-    let mut running = Vec::new();
-    for (number, folder) in folders.iter().enumerate() {
-        let name = host(args.client, number);
-        let documents = match args.client {
-            ClientKind::Tor => network.node(&name).data_dir(),
-            ClientKind::Arti => network.dir(),
-        };
-        let [documents, to] = [documents, folder.as_path()].map(|path| path.display().to_string());
-        let client = if args.client == ClientKind::Tor { "tor" } else { "arti" };
-        let words = [
-            ["downloads", "run"].as_slice(),
-            &["--network", &documents, "--to", url, "--client", client, "--out", &to],
-            &["--size", &size, "--count", &count, "--seed", &seed, "--timeout", TIMEOUT],
-            &["--build-time", "300", "--failures", "1"],
-        ]
-        .concat();
-        running.push(program(network, &name, &words, Stdio::null())?);
-    }
-    wait(&mut running, &folders, ending)?;
+/// Makes the clients of all profiles download, each into its own folder.
+fn download(lab: Lab<'_>, url: &str) -> Result<Vec<PathBuf>> {
+    let (count, size) = lab.args.downloads();
+    let numbers = [count.to_string(), size.to_string(), lab.args.seed.to_string()];
+    let [count, size, seed] = numbers.each_ref().map(String::as_str);
+    let options = [
+        ["--to", url, "--size", size, "--count", count, "--seed", seed].as_slice(),
+        &["--timeout", TIMEOUT, "--build-time", BUILD_TIME, "--failures", "1"],
+    ]
+    .concat();
+    let folders = folders(lab.args, lab.out);
+    let client = |(number, folder): (usize, &PathBuf)| {
+        let name = host(lab.args.client, number);
+        lab.spawn(&name, &mut lab.downloads(&name, &options, folder)?)
+    };
+    let mut running = folders.iter().enumerate().map(client).collect::<Result<Vec<_>>>()?;
+    wait(&mut running, &folders, lab.ending)?;
     Ok(folders)
 }
 
@@ -220,7 +195,7 @@ fn wait(running: &mut [Running], folders: &[PathBuf], ending: &Ending) -> Result
     loop {
         let mut goes_on = false;
         for one in running.iter_mut() {
-            goes_on |= one.0.try_wait().context("cannot wait for downloads")?.is_none();
+            goes_on |= one.status()?.is_none();
         }
         if !goes_on {
             return Ok(());
@@ -228,7 +203,7 @@ fn wait(running: &mut [Running], folders: &[PathBuf], ending: &Ending) -> Result
         if told.elapsed() >= TELL {
             told = Instant::now();
             let count = |folder: &PathBuf| {
-                let text = fs::read_to_string(folder.join(LINES)).unwrap_or_default();
+                let text = fs::read_to_string(file(folder)).unwrap_or_default();
                 let name = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
                 format!("{name} {}", text.lines().count())
             };
@@ -237,69 +212,4 @@ fn wait(running: &mut [Running], folders: &[PathBuf], ending: &Ending) -> Result
         }
         ending.sleep(LOOK)?;
     }
-}
-
-fn lines(folder: &Path) -> Result<Vec<CircuitRecord>> {
-    let path = folder.join(LINES);
-    let text = fs::read_to_string(&path)
-        .with_context(|| format!("{}: nothing was measured; see above", path.display()))?;
-    let line = |text: &str| serde_json::from_str(text).with_context(|| path.display().to_string());
-    text.lines().map(line).collect()
-}
-
-fn text(found: &Found) -> String {
-    let mut text = format!(
-        "{} bytes; times in s, from asking for the stream to the last byte\n{:<12} {:>5} {:>6} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8}\n",
-        found.size_bytes,
-        "profile",
-        "whole",
-        "failed",
-        "least",
-        "q1",
-        "median",
-        "q3",
-        "most",
-        "wire",
-        "of wire"
-    );
-    let number = |value: Option<f64>, digits: usize| {
-        value.map_or_else(|| "-".to_owned(), |value| format!("{value:.digits$}"))
-    };
-    for row in &found.rows {
-        let quartile =
-            |at: usize| number(row.quartiles_secs.and_then(|all| all.get(at).copied()), 2);
-        // Writing to a string cannot fail.
-        let _ = writeln!(
-            text,
-            "{:<12} {:>5} {:>6} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8}",
-            row.profile,
-            row.whole,
-            row.failed,
-            quartile(0),
-            quartile(1),
-            quartile(2),
-            quartile(3),
-            quartile(4),
-            number(row.wire_secs, 2),
-            number(row.of_wire, 3)
-        );
-    }
-    text.push_str("\nmean time of each part, in s\n");
-    for row in &found.rows {
-        let Some(parts) = row.parts else { continue };
-        let named = NAMES.iter().zip(parts.means_secs());
-        let all: Vec<String> = named.map(|(name, secs)| format!("{name} {secs:.2}")).collect();
-        let _ =
-            writeln!(text, "{:<12} {}; total {:.2}", row.profile, all.join(", "), parts.total_secs);
-    }
-    for row in found.rows.iter().filter(|row| !row.reasons.is_empty()) {
-        let _ = writeln!(text, "{} failed: {}", row.profile, row.reasons.join("; "));
-    }
-    for wrong in &found.wrong {
-        let _ = writeln!(text, "DOES NOT HOLD: {wrong}");
-    }
-    if !found.emulator_is_in_time {
-        text.push_str("INVALID RUN: the emulator was too late; repeat it\n");
-    }
-    text
 }
