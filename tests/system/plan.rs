@@ -6,7 +6,6 @@ use std::time::Duration;
 use ed25519_dalek::SigningKey;
 use ff_coordinator::measure::{self, MeasurePlan, Progress};
 use ff_coordinator::team::{LocalMeasurer, TeamMeasurer, TeamMember};
-use ff_measurer::link::LinkOptions;
 use ff_measurer::service::admission::AdmissionLimits;
 use ff_measurer::service::server::{Coordinator, Service, Settings};
 use ff_measurer::{Host, measurer_id};
@@ -70,20 +69,8 @@ pub(crate) fn plan(relay: &TestRelay, coordinator: &SigningKey, seconds: u16) ->
         Params { sockets: 8, duration_secs: seconds, check_probability: 1.0, ..Params::default() };
     let measurer = measurer("0");
     let member = TeamMember { measurer, sockets: params.sockets, rate: None };
-    MeasurePlan {
-        target: relay.target,
-        address_text: relay.target.addr.to_string(),
-        fingerprint: None,
-        key: coordinator.clone(),
-        params,
-        team: vec![member],
-        limit: None,
-        is_local: true,
-        round_trip: None,
-        expected: None,
-        place: None,
-        link: LinkOptions::default(),
-    }
+    let plan = MeasurePlan::new(relay.target, coordinator.clone(), params, vec![member]);
+    MeasurePlan { is_local: true, ..plan }
 }
 
 /// Carries the plan out.

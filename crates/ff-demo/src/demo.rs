@@ -12,7 +12,7 @@ use base64ct::{Base64Unpadded, Encoding};
 use ed25519_dalek::SigningKey;
 use ff_coordinator::measure::{self, MeasurePlan, Progress};
 use ff_coordinator::team;
-use ff_measurer::link::{LinkOptions, TargetAddr};
+use ff_measurer::link::TargetAddr;
 use ff_measurer::measurer_id;
 use ff_plan::outcome::{ClientTraffic, Outcome};
 use ff_plan::period::links::KnownPath;
@@ -50,19 +50,11 @@ pub(crate) async fn run(
     let mut clients = Clients::start(demo.clients(), &target, &mut watch).await?;
 
     let params = team::params(&demo.common, &KnownPath::default());
+    let members = team::share_out(&demo.common, params.sockets, demo.measurers, &measurer_cores);
     let plan = MeasurePlan {
-        address_text: target.addr.to_string(),
-        fingerprint: None,
-        target,
-        key,
-        team: team::share_out(&demo.common, params.sockets, demo.measurers, &measurer_cores),
-        params,
         limit: demo.limit.0,
         is_local: true,
-        round_trip: None,
-        expected: None,
-        place: None,
-        link: LinkOptions::default(),
+        ..MeasurePlan::new(target, key, params, members)
     };
     let cpu_before = host.cpu_time();
     let mut outcome = match &mut clients {

@@ -6,7 +6,7 @@ use base64ct::{Base64Unpadded, Encoding};
 use ed25519_dalek::SigningKey;
 use ff_coordinator::measure::MeasurePlan;
 use ff_coordinator::team::{LocalMeasurer, TeamMember};
-use ff_measurer::link::{LinkOptions, TargetAddr};
+use ff_measurer::link::TargetAddr;
 use ff_measurer::measurer_id;
 use ff_plan::outcome::Outcome;
 use ff_proto::params::Params;
@@ -24,25 +24,9 @@ pub(crate) fn identity(key: &SigningKey) -> String {
 
 /// What to measure a relay with: one measurer in this process.
 pub(crate) fn plan_for(target: TargetAddr, key: &SigningKey, params: Params) -> MeasurePlan {
-    let sockets = params.sockets;
-    MeasurePlan {
-        address_text: target.addr.to_string(),
-        target,
-        fingerprint: None,
-        key: key.clone(),
-        params,
-        team: vec![TeamMember {
-            measurer: Arc::new(LocalMeasurer::new("0", coordinator(), Vec::new())),
-            sockets,
-            rate: None,
-        }],
-        limit: None,
-        is_local: true,
-        round_trip: None,
-        expected: None,
-        place: None,
-        link: LinkOptions::default(),
-    }
+    let measurer = Arc::new(LocalMeasurer::new("0", coordinator(), Vec::new()));
+    let member = TeamMember { measurer, sockets: params.sockets, rate: None };
+    MeasurePlan { is_local: true, ..MeasurePlan::new(target, key.clone(), params, vec![member]) }
 }
 
 /// The estimate of a measurement that went well.

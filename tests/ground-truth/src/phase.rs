@@ -10,7 +10,6 @@ use ed25519_dalek::SigningKey;
 use ff_coordinator::measure::{self, MeasurePlan, Progress};
 use ff_coordinator::team::{LocalMeasurer, TeamMember};
 use ff_lab::RunningDownloads;
-use ff_measurer::link::LinkOptions;
 use ff_plan::outcome::Outcome;
 use ff_proto::aggregate;
 use ff_proto::params::Params;
@@ -181,34 +180,17 @@ fn measure(
 
 /// What to measure, and with what.
 fn plan(case: &Case, relay: Relay<'_>, key: &SigningKey, sockets: u16) -> MeasurePlan {
-    let target = relay.target();
-    MeasurePlan {
-        address_text: target.addr.to_string(),
-        target,
-        fingerprint: None,
-        key: key.clone(),
-        params: Params {
-            sockets,
-            duration_secs: case.warm_up_secs + case.secs,
-            cells_per_record: case.cells_per_record,
-            ..Params::default()
-        },
-        team: vec![TeamMember {
-            measurer: Arc::new(LocalMeasurer::new(
-                "0",
-                SigningKey::from_bytes(&rand::random()),
-                vec![OTHER_CORE],
-            )),
-            sockets,
-            rate: None,
-        }],
-        limit: None,
-        is_local: true,
-        round_trip: None,
-        expected: None,
-        place: None,
-        link: LinkOptions::default(),
-    }
+    let params = Params {
+        sockets,
+        duration_secs: case.warm_up_secs + case.secs,
+        cells_per_record: case.cells_per_record,
+        ..Params::default()
+    };
+    let measurer_key = SigningKey::from_bytes(&rand::random());
+    let measurer = Arc::new(LocalMeasurer::new("0", measurer_key, vec![OTHER_CORE]));
+    let member = TeamMember { measurer, sockets, rate: None };
+    let plan = MeasurePlan::new(relay.target(), key.clone(), params, vec![member]);
+    MeasurePlan { is_local: true, ..plan }
 }
 
 /// The estimate without the warm-up.

@@ -11,7 +11,6 @@ use ed25519_dalek::SigningKey;
 use ff_coordinator::measure::{MeasurePlan, Progress, measure};
 use ff_coordinator::team::TeamMember;
 use ff_lab::net::Report;
-use ff_measurer::link::LinkOptions;
 use ff_measurer::measurer_id;
 use ff_plan::outcome::Outcome;
 use ff_plan::period::links::{KnownPath, links_for};
@@ -215,18 +214,7 @@ fn plan(case: &Case, relay: &Relay, key: &SigningKey, team: &Team) -> MeasurePla
         sockets: sockets / count + u16::from(number < sockets % count),
         rate: Some(rate.scale(1.0 / f64::from(count))),
     };
-    MeasurePlan {
-        target: relay.target,
-        address_text: relay.target.addr.to_string(),
-        fingerprint: None,
-        key: key.clone(),
-        params: Params { sockets, duration_secs: case.seconds, ..Params::default() },
-        team: (0..).zip(&team.measurers).map(member).collect(),
-        limit: None,
-        is_local: false,
-        round_trip: None,
-        expected,
-        place: None,
-        link: LinkOptions::default(),
-    }
+    let params = Params { sockets, duration_secs: case.seconds, ..Params::default() };
+    let members = (0..).zip(&team.measurers).map(member).collect();
+    MeasurePlan { expected, ..MeasurePlan::new(relay.target, key.clone(), params, members) }
 }
