@@ -32,6 +32,22 @@ pub struct Begin {
 }
 
 impl Begin {
+    /// The beginning of an attempt on this relay that has this outcome, without its shares.
+    #[must_use]
+    pub fn of(fingerprint: Fingerprint, outcome: &Outcome, plan: Option<PlanId>) -> Self {
+        Self {
+            fingerprint,
+            target: outcome.target.clone(),
+            plan,
+            started_unix_secs: outcome.started_unix_secs,
+            method: outcome.method,
+            asked_secs: outcome.asked_secs,
+            ratio: outcome.ratio,
+            allocated: outcome.allocated,
+            shares: Vec::new(),
+        }
+    }
+
     /// The data that an outcome needs.
     fn asked(&self) -> Asked {
         Asked {
@@ -105,18 +121,7 @@ impl Attempt {
 
 impl From<Attempt> for RunningAttempt {
     fn from(Attempt { id, fingerprint, plan, outcome, .. }: Attempt) -> Self {
-        let begin = Begin {
-            fingerprint,
-            target: outcome.target,
-            plan,
-            started_unix_secs: outcome.started_unix_secs,
-            method: outcome.method,
-            asked_secs: outcome.asked_secs,
-            ratio: outcome.ratio,
-            allocated: outcome.allocated,
-            shares: Vec::new(),
-        };
-        Self { id, begin }
+        Self { id, begin: Begin::of(fingerprint, &outcome, plan) }
     }
 }
 

@@ -161,9 +161,8 @@ pub(super) fn fill(path: &Path, relays: u32) {
             continue;
         }
         let outcome = outcome(number, at);
-        let id = store
-            .begin_attempt(&begin(&outcome, row.what.fingerprint, Some(row.id)))
-            .expect("begun");
+        let begin = Begin::of(row.what.fingerprint, &outcome, Some(row.id));
+        let id = store.begin_attempt(&begin).expect("begun");
         if row.what.slot < now_slot {
             store.finish_attempt(id, &outcome, at + 40).expect("finished");
         }
@@ -172,7 +171,8 @@ pub(super) fn fill(path: &Path, relays: u32) {
     let before = |relay: &u32| relay.is_multiple_of(4) || outcome(*relay, 0).result.is_err();
     for relay in (0..relays).filter(before) {
         let outcome = outcome(relay, period.start_unix_secs - 86_400 + u64::from(relay) * 45);
-        let id = store.begin_attempt(&begin(&outcome, fingerprint(relay), None)).expect("begun");
+        let begin = Begin::of(fingerprint(relay), &outcome, None);
+        let id = store.begin_attempt(&begin).expect("begun");
         store.finish_attempt(id, &outcome, outcome.started_unix_secs + 40).expect("finished");
     }
 }
@@ -194,25 +194,6 @@ pub(super) fn publish(dir: &Path, relays: u32) {
         // The first time there is no link yet.
         let _ = std::fs::remove_file(&link);
         std::os::unix::fs::symlink(name, link).expect("a link");
-    }
-}
-
-/// The beginning of an attempt with an outcome.
-pub(super) fn begin(
-    outcome: &Outcome,
-    fingerprint: Fingerprint,
-    plan: Option<ff_store::PlanId>,
-) -> Begin {
-    Begin {
-        fingerprint,
-        target: outcome.target.clone(),
-        plan,
-        started_unix_secs: outcome.started_unix_secs,
-        method: outcome.method,
-        asked_secs: outcome.asked_secs,
-        ratio: outcome.ratio,
-        allocated: outcome.allocated,
-        shares: Vec::new(),
     }
 }
 

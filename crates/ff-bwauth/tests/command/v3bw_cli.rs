@@ -218,17 +218,7 @@ impl Lab {
     /// Adds the outcome to the store.
     fn store(&self, outcome: Outcome) {
         let mut store = Store::open(&self.path("store"), [7; 32]).expect("a store");
-        let begin = Begin {
-            fingerprint: outcome.target.rsa_fingerprint.expect("one"),
-            target: outcome.target.clone(),
-            plan: None,
-            started_unix_secs: outcome.started_unix_secs,
-            method: outcome.method,
-            asked_secs: outcome.asked_secs,
-            ratio: outcome.ratio,
-            allocated: None,
-            shares: Vec::new(),
-        };
+        let begin = Begin::of(outcome.target.rsa_fingerprint.expect("one"), &outcome, None);
         let id = store.begin_attempt(&begin).expect("begun");
         store.finish_attempt(id, &outcome, outcome.started_unix_secs + 11).expect("finished");
     }

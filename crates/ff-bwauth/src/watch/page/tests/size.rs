@@ -10,15 +10,13 @@ use std::time::{Duration, Instant};
 use base64ct::{Base64Unpadded, Encoding};
 use ff_base::utc::now_unix_secs as now;
 use ff_plan::publish::PublishRules;
-use ff_store::{Store, ToPlan};
+use ff_store::{Begin, Store, ToPlan};
 use rusqlite::Connection;
 
 use super::http::get;
 use super::served::Served;
 use crate::watch::explain::Explanation;
-use crate::watch::made_up::{
-    self, begin, fingerprint, outcome, period, publication, publish, status,
-};
+use crate::watch::made_up::{self, fingerprint, outcome, period, publication, publish, status};
 use crate::watch::page::connection::Deadlines;
 
 const RELAYS: u32 = 10_000;
@@ -46,7 +44,8 @@ fn fill(path: &Path) {
     let mut attempts = Vec::new();
     for relay in 0..200 {
         let outcome = outcome(relay, start);
-        let id = store.begin_attempt(&begin(&outcome, fingerprint(relay), None)).expect("begun");
+        let begin = Begin::of(fingerprint(relay), &outcome, None);
+        let id = store.begin_attempt(&begin).expect("begun");
         store.finish_attempt(id, &outcome, start + 40).expect("finished");
         attempts.push(id);
     }
