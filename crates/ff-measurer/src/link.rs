@@ -44,8 +44,7 @@ pub use ff_proto::auth::{EXPORTER_LABEL, EXPORTER_LEN};
 pub use accept::accept;
 pub use handshake::{LinkOptions, TargetAddr, open};
 pub use identity::{IdentityError, LinkIdentity};
-#[cfg(feature = "command")]
-pub(crate) use tls::client_config;
+pub use tls::client_config;
 pub(crate) use tls::server_config;
 
 /// An open link: to a relay whose identity has been checked, or accepted from any peer.

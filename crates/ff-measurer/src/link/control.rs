@@ -211,7 +211,8 @@ impl ControlLink {
     /// [`ControlError::Io`] when tokio does not release the socket.
     pub fn into_link(mut self) -> Result<Link, ControlError> {
         self.plain.drain(..self.taken);
-        let Self { tcp, peer, exporter, sealer, opener, ciphertext, plain, about, .. } = self;
+        let Self { tcp, peer, exporter, sealer, opener, about, .. } = self;
+        let (leftover_ciphertext, leftover_plaintext) = (self.ciphertext, self.plain);
         let tcp = tcp.into_std().map_err(|source| ControlError::Io { peer, source })?;
         let About { ed_identity, rsa_identity, suite, link_protocol } = about;
         Ok(Link {
@@ -220,8 +221,8 @@ impl ControlLink {
             sealer,
             opener,
             exporter,
-            leftover_ciphertext: ciphertext,
-            leftover_plaintext: plain,
+            leftover_ciphertext,
+            leftover_plaintext,
             ed_identity,
             rsa_identity,
             suite,

@@ -14,11 +14,11 @@ use rustls::crypto::{CryptoProvider, WebPkiSupportedAlgorithms, verify_tls13_sig
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName, UnixTime};
 use rustls::{ClientConfig, DigitallySignedStruct, Error, ServerConfig, SignatureScheme};
 
-/// The configuration of all links.
+/// The TLS configuration of all links that are opened.
 ///
 /// # Errors
 /// When rustls refuses the configuration, which depends only on this program.
-pub(crate) fn client_config() -> Result<Arc<ClientConfig>, Error> {
+pub fn client_config() -> Result<Arc<ClientConfig>, Error> {
     /// Made for the first link.
     static CONFIG: LazyLock<Result<Arc<ClientConfig>, Error>> =
         LazyLock::new(|| build().map(Arc::new));
@@ -117,18 +117,15 @@ pub(super) mod tests {
 
     use rustls::pki_types::PrivatePkcs8KeyDer;
     use rustls::{ServerConfig, SupportedCipherSuite};
+    use tor_cert::x509::TlsKeyAndCert;
 
     use super::*;
 
     /// A TLS server with a new certificate, like a relay's.
     pub(in crate::link) fn server_config(suites: &[SupportedCipherSuite]) -> ServerConfig {
-        let made = tor_cert::x509::TlsKeyAndCert::create(
-            &mut rand::rng(),
-            SystemTime::now(),
-            "www.example.com",
-            "www.example.net",
-        )
-        .expect("certificate");
+        let (rng, now) = (&mut rand::rng(), SystemTime::now());
+        let made = TlsKeyAndCert::create(rng, now, "www.example.com", "www.example.net")
+            .expect("certificate");
         let cert = CertificateDer::from(made.certificates_der()[0]).into_owned();
         let key = PrivatePkcs8KeyDer::from(made.private_key_pkcs8_der().expect("key").to_vec());
         let provider = CryptoProvider { cipher_suites: suites.to_vec(), ..default_provider() };

@@ -9,17 +9,13 @@ use std::time::{Duration, Instant, SystemTime};
 use ff_lab::LoneRelay;
 use ff_measurer::link::control::{ControlError, ControlLink, OwnedCell};
 use ff_measurer::link::handshake::{LinkOptions, TargetAddr, open};
-use ff_measurer::link::{Link, LinkError, Stage};
+use ff_measurer::link::{Link, LinkError, Stage, client_config};
 use ff_proto::cell::{BODY_LEN, CMD_CREATE_FAST, CMD_CREATED_FAST, fixed_cell};
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::aws_lc_rs::{default_provider, sign::any_supported_type};
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName, UnixTime};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
-use rustls::{
-    ClientConfig, ClientConnection, Connection, DigitallySignedStruct, ServerConfig,
-    ServerConnection, SignatureScheme,
-};
+use rustls::{ClientConnection, Connection, ServerConfig, ServerConnection};
 use tor_llcrypto::pk::ed25519::Ed25519Identity;
 
 /// An identity of no relay.
@@ -289,15 +285,10 @@ fn relay_plaintext(mut a: Leg, mut b: Leg) {
     }
 }
 
-/// The attacker's own connection to the relay.
+/// The attacker's own connection to the relay; like a link, it accepts any certificate.
 fn attacker_to(relay: SocketAddr) -> Leg {
-    let config = ClientConfig::builder_with_provider(default_provider().into())
-        .with_safe_default_protocol_versions()
-        .expect("versions")
-        .dangerous()
-        .with_custom_certificate_verifier(Arc::new(Careless))
-        .with_no_client_auth();
-    let tls = ClientConnection::new(config.into(), relay.ip().into()).expect("client");
+    let config = client_config().expect("a configuration");
+    let tls = ClientConnection::new(config, relay.ip().into()).expect("client");
     Leg { tls: tls.into(), tcp: TcpStream::connect(relay).expect("connect to tor") }
 }
 
@@ -337,44 +328,5 @@ struct Fixed(Arc<CertifiedKey>);
 impl ResolvesServerCert for Fixed {
     fn resolve(&self, _hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         Some(Arc::clone(&self.0))
-    }
-}
-
-/// Accepts every certificate, as an attacker does.
-#[derive(Debug)]
-struct Careless;
-
-impl ServerCertVerifier for Careless {
-    fn verify_server_cert(
-        &self,
-        _end_entity: &CertificateDer<'_>,
-        _intermediates: &[CertificateDer<'_>],
-        _server_name: &ServerName<'_>,
-        _ocsp_response: &[u8],
-        _now: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        _message: &[u8],
-        _cert: &CertificateDer<'_>,
-        _dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        _message: &[u8],
-        _cert: &CertificateDer<'_>,
-        _dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        default_provider().signature_verification_algorithms.supported_schemes()
     }
 }
