@@ -3,7 +3,7 @@
 mod analysed;
 mod bandwidth;
 mod kinds;
-mod made;
+pub(crate) mod made;
 mod odd;
 
 use std::fs;

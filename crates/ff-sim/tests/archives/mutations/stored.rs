@@ -15,6 +15,7 @@ use ff_report::progress::ProgressLine;
 use proptest::prelude::*;
 
 use super::{change, mutated, sample};
+use crate::store::made::contents;
 
 /// 2020-02-29 11:00:00 UTC, the time of the samples' consensus, in seconds since 1970.
 const HOUR: u64 = 1_582_974_000;
@@ -38,20 +39,8 @@ fn template() -> &'static BTreeMap<PathBuf, Vec<u8>> {
         assert_eq!(units.len(), 3);
         ingest::ingest(&store, &units, 1, HOUR * 2, &ProgressLine::of("ff-sim")).expect("ingested");
         assert!(read_all(&path).is_ok(), "{:?}", read_all(&path));
-        let mut files = BTreeMap::new();
-        let mut left = vec![path.clone()];
-        while let Some(one) = left.pop() {
-            if one.is_dir() {
-                left.extend(
-                    fs::read_dir(&one).expect("read").map(|entry| entry.expect("one").path()),
-                );
-            } else {
-                let name = one.strip_prefix(&path).expect("within").to_owned();
-                files.insert(name, fs::read(&one).expect("read"));
-            }
-        }
-        files.retain(|name, bytes| !name.starts_with("locks") && !bytes.is_empty());
-        files
+        let files = contents(&path).into_iter().filter(|(_, bytes)| !bytes.is_empty());
+        files.map(|(name, bytes)| (name.into(), bytes)).collect()
     })
 }
 
