@@ -69,19 +69,13 @@ impl Kind {
     /// All that can be made here.
     pub(crate) fn possible(world: &World) -> Vec<Self> {
         use Kind::*;
-        let mut all = vec![
-            KillCoordinator,
-            HangCoordinator,
-            KillMeasurer,
-            HangMeasurer,
-            KillTarget,
-            HangTarget,
-            CutMeasurer,
-            StallMeasurer,
-            SlowMeasurer,
-            CutTarget,
-            StallTarget,
+        let processes = [
+            [KillCoordinator, HangCoordinator],
+            [KillMeasurer, HangMeasurer],
+            [KillTarget, HangTarget],
         ];
+        let mut all = processes.concat();
+        all.extend([CutMeasurer, StallMeasurer, SlowMeasurer, CutTarget, StallTarget]);
         if world.disks.is_some() {
             all.extend([FullStore, FullShelf, ReadOnlyShelf]);
         }

@@ -34,13 +34,10 @@ fn drive(direction: &Direction) {
     for packet in 0..100_u32 {
         link.handle_packet(packet, 1500, Duration::from_millis(u64::from(packet) * 10));
     }
-    let mut ended = 0;
-    while link.poll_output().is_some() {
-        ended += 1;
-    }
+    let ended = std::iter::from_fn(|| link.poll_output()).count();
     let counts = link.counts();
     assert_eq!(counts.packets, 100);
-    assert_eq!(ended + link.waiting() as u64, counts.packets + counts.duplicated);
+    assert_eq!((ended + link.waiting()) as u64, counts.packets + counts.duplicated);
 }
 
 /// The piece to cut out and the bytes to overwrite.
