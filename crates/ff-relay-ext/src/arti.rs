@@ -40,6 +40,9 @@ mod outbox;
 mod params;
 mod through;
 
+/// The number of bytes that a read or a write has moved, once it could move some.
+type Moved = std::task::Poll<std::io::Result<usize>>;
+
 /// Installs rustls's default cryptography if the process has not chosen one.
 pub(crate) fn install_crypto_provider() {
     // An error means that there is one already, and any will do.

@@ -8,6 +8,7 @@ use std::task::{Context, Poll};
 use futures::io::{AsyncRead, AsyncWrite};
 use tor_rtcompat::{CertifiedConn, StreamOps};
 
+use super::Moved;
 use super::link::LinkStream;
 
 /// An accepted TLS connection.
@@ -30,21 +31,13 @@ macro_rules! either {
 }
 
 impl<T: AsyncRead + AsyncWrite + Unpin> AsyncRead for AcceptedLink<T> {
-    fn poll_read(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        out: &mut [u8],
-    ) -> Poll<io::Result<usize>> {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, out: &mut [u8]) -> Moved {
         either!(self.get_mut(), link => Pin::new(link).poll_read(cx, out))
     }
 }
 
 impl<T: AsyncRead + AsyncWrite + Unpin> AsyncWrite for AcceptedLink<T> {
-    fn poll_write(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Moved {
         either!(self.get_mut(), link => Pin::new(link).poll_write(cx, bytes))
     }
 

@@ -204,17 +204,6 @@ impl Gate {
                 return Poll::Ready(Ok(Admitted::Direct(room)));
             }
         }
-        self.poll_hold(inner, at, bytes, cx)
-    }
-
-    /// Takes cells; if there is no room for them, writes waiting ones beyond the limit.
-    fn poll_hold<T: AsyncWrite + Unpin>(
-        &mut self,
-        inner: &mut T,
-        at: At<'_>,
-        bytes: &[u8],
-        cx: &mut Context<'_>,
-    ) -> Poll<io::Result<Admitted>> {
         if peek_cell(bytes).is_none() {
             // tor-proto writes whole cells only; nothing may overtake the waiting ones.
             while self.held.as_ref().is_some_and(|held| held.bytes() > 0) {
@@ -223,6 +212,21 @@ impl Gate {
             ready!(self.poll_rest(inner, cx))?;
             return Poll::Ready(Ok(Admitted::Direct(bytes.len())));
         }
+        match self.hold(inner, at, bytes, cx)? {
+            0 => Poll::Pending,
+            taken => Poll::Ready(Ok(Admitted::Taken(taken))),
+        }
+    }
+
+    /// Takes cells; if there is no room for them, writes waiting ones beyond the limit. Returns the
+    /// number of bytes taken.
+    fn hold<T: AsyncWrite + Unpin>(
+        &mut self,
+        inner: &mut T,
+        at: At<'_>,
+        bytes: &[u8],
+        cx: &mut Context<'_>,
+    ) -> io::Result<usize> {
         let mut taken = 0;
         while let Some(cell) = peek_cell(&bytes[taken..]) {
             let held = self.held.get_or_insert_with(|| Box::new(at.extension.new_held()));
@@ -237,7 +241,7 @@ impl Gate {
             held.push(&cell, &bytes[taken..]);
             taken += cell.wire_len;
         }
-        if taken > 0 { Poll::Ready(Ok(Admitted::Taken(taken))) } else { Poll::Pending }
+        Ok(taken)
     }
 
     /// Writes some of the waiting cells, although the link has no room for them.

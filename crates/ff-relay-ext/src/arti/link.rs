@@ -50,6 +50,7 @@ use tor_rtcompat::CertifiedConn;
 use tracing::warn;
 use zeroize::Zeroizing;
 
+use super::Moved;
 use super::extension::{Extension, LinkHandle, LinkTask};
 use super::gate::{At, Gate};
 use super::greeting::Greeting;
@@ -321,7 +322,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> LinkStream<T> {
     /// Reads from TLS into the rest of the buffer. A measurement link reads all available bytes,
     /// because each piece wakes every task on its way through the relay. Returns 0 at the end of
     /// the stream.
-    fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+    fn poll_fill(&mut self, cx: &mut Context<'_>) -> Moved {
         if self.filled.start > 0 {
             self.buffer.copy_within(self.filled.clone(), 0);
             self.filled = 0..self.filled.len();
@@ -434,7 +435,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> LinkStream<T> {
     /// bytes inside, through which clients' cells have to pass.
     ///
     /// Returns 0 bytes once the link has stopped measuring.
-    fn poll_measuring(&mut self, cx: &mut Context<'_>, out: &mut [u8]) -> Poll<io::Result<usize>> {
+    fn poll_measuring(&mut self, cx: &mut Context<'_>, out: &mut [u8]) -> Moved {
         for _ in 0..BATCHES_PER_POLL {
             let sent = self.poll_send_echoes(cx)?;
             let Mode::Measuring(through) = &mut self.mode else { return Poll::Ready(Ok(0)) };
@@ -617,7 +618,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> LinkStream<T> {
     }
 
     /// Reads on an ordinary link.
-    fn poll_ordinary(&mut self, cx: &mut Context<'_>, out: &mut [u8]) -> Poll<io::Result<usize>> {
+    fn poll_ordinary(&mut self, cx: &mut Context<'_>, out: &mut [u8]) -> Moved {
         loop {
             let passed = self.pass_on(out)?;
             if passed > 0 || !matches!(self.mode, Mode::Ordinary) {
@@ -637,7 +638,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> LinkStream<T> {
 }
 
 /// Bytes that a read or write has moved.
-pub(super) fn bytes_moved(result: &Poll<io::Result<usize>>) -> usize {
+pub(super) fn bytes_moved(result: &Moved) -> usize {
     match result {
         Poll::Ready(Ok(len)) => *len,
         Poll::Ready(Err(_)) | Poll::Pending => 0,
@@ -650,11 +651,7 @@ fn no_place() -> io::Error {
 }
 
 impl<T: AsyncRead + AsyncWrite + Unpin> AsyncRead for LinkStream<T> {
-    fn poll_read(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        out: &mut [u8],
-    ) -> Poll<io::Result<usize>> {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, out: &mut [u8]) -> Moved {
         let this = self.get_mut();
         this.handle.waker.register(cx.waker());
         this.take_tasks();
@@ -709,11 +706,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> AsyncRead for LinkStream<T> {
 }
 
 impl<T: AsyncRead + AsyncWrite + Unpin> AsyncWrite for LinkStream<T> {
-    fn poll_write(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Moved {
         let this = self.get_mut();
         if this.passed_out.at_boundary() {
             if !matches!(this.mode, Mode::Ordinary) {

@@ -38,6 +38,7 @@ use tor_relay_crypto::pk::{RelayIdentityKeypair, RelayIdentityRsaKeypair, RelayS
 use tor_relay_crypto::{gen_signing_cert, gen_tls_cert};
 use tor_rtcompat::StreamOps;
 
+use super::Moved;
 use super::keys::{CERT_LIFETIME, KeyError};
 
 /// The largest number of bytes of cells that wait for their link before the relay has to wait: what
@@ -329,11 +330,7 @@ impl Drop for NextHop {
 }
 
 impl AsyncRead for NextHop {
-    fn poll_read(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        out: &mut [u8],
-    ) -> Poll<io::Result<usize>> {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, out: &mut [u8]) -> Moved {
         let this = self.get_mut();
         this.reader.register(cx.waker());
         let unsaid = &this.says[this.said..];
@@ -351,11 +348,7 @@ impl AsyncRead for NextHop {
 }
 
 impl AsyncWrite for NextHop {
-    fn poll_write(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Moved {
         let this = self.get_mut();
         this.echoes.hop.register(cx.waker());
         match this.echoes.with(|waiting| waiting.cells.len() < MAX_WAITING) {

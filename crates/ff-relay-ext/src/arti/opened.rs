@@ -12,6 +12,7 @@ use std::task::{Context, Poll, ready};
 use ff_proto::cell::{Boundaries, CMD_DESTROY};
 use futures::io::{AsyncRead, AsyncWrite};
 
+use super::Moved;
 use super::extension::{Extension, LinkHandle};
 use super::gate::{Admitted, At, Gate};
 use super::greeting::Greeting;
@@ -84,7 +85,7 @@ impl Counted {
         inner: &mut T,
         cx: &mut Context<'_>,
         out: &mut [u8],
-    ) -> Poll<io::Result<usize>> {
+    ) -> Moved {
         let at = At { extension: &self.extension, link: self.handle.id, traffic: TRAFFIC };
         let room = at.room(Direction::Received, out.len(), cx);
         if room == 0 {
@@ -120,7 +121,7 @@ impl Counted {
         inner: &mut T,
         cx: &mut Context<'_>,
         bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
+    ) -> Moved {
         let may_be_limited = self.extension.limits_links() || self.gate.holds_cells();
         if !may_be_limited {
             return self.poll_write_now(inner, cx, bytes);
@@ -146,7 +147,7 @@ impl Counted {
         inner: &mut T,
         cx: &mut Context<'_>,
         bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
+    ) -> Moved {
         let (link, wanted) = (self.handle.id, bytes.len());
         let allowed = self.extension.claim(link, Direction::Sent, TRAFFIC, wanted, cx);
         if allowed == 0 {
@@ -169,11 +170,7 @@ impl Counted {
 }
 
 impl<T: AsyncRead + AsyncWrite + Unpin> AsyncRead for OpenedLink<T> {
-    fn poll_read(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        out: &mut [u8],
-    ) -> Poll<io::Result<usize>> {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, out: &mut [u8]) -> Moved {
         let this = self.get_mut();
         let Some(counted) = this.counted.as_mut().filter(|_| !out.is_empty()) else {
             return Pin::new(&mut this.inner).poll_read(cx, out);
@@ -184,11 +181,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> AsyncRead for OpenedLink<T> {
 }
 
 impl<T: AsyncWrite + Unpin> AsyncWrite for OpenedLink<T> {
-    fn poll_write(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Moved {
         let this = self.get_mut();
         let result = match this.counted.as_mut().filter(|_| !bytes.is_empty()) {
             Some(counted) => counted.poll_write(&mut this.inner, cx, bytes),
@@ -241,11 +234,7 @@ mod tests {
     }
 
     impl AsyncWrite for Sink {
-        fn poll_write(
-            mut self: Pin<&mut Self>,
-            _: &mut Context<'_>,
-            bytes: &[u8],
-        ) -> Poll<io::Result<usize>> {
+        fn poll_write(mut self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Moved {
             self.written += bytes.len();
             Poll::Ready(Ok(bytes.len()))
         }
@@ -261,11 +250,7 @@ mod tests {
     }
 
     impl AsyncRead for Sink {
-        fn poll_read(
-            mut self: Pin<&mut Self>,
-            _: &mut Context<'_>,
-            out: &mut [u8],
-        ) -> Poll<io::Result<usize>> {
+        fn poll_read(mut self: Pin<&mut Self>, _: &mut Context<'_>, out: &mut [u8]) -> Moved {
             let len = self.incoming.len().min(out.len());
             self.incoming.drain(..len).zip(out).for_each(|(byte, out)| *out = byte);
             Poll::Ready(Ok(len))
@@ -279,7 +264,7 @@ mod tests {
     }
 
     /// Writes 10,000 bytes; returns the result and the link.
-    fn write(extension: Option<Arc<Extension>>) -> (Poll<io::Result<usize>>, OpenedLink<Sink>) {
+    fn write(extension: Option<Arc<Extension>>) -> (Moved, OpenedLink<Sink>) {
         let mut link = OpenedLink::new(Sink::default(), extension);
         let mut cx = Context::from_waker(Waker::noop());
         (Pin::new(&mut link).poll_write(&mut cx, &[0; 10_000]), link)

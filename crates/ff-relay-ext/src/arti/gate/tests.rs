@@ -6,6 +6,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use ff_proto::cell::{CELL_LEN, fixed_cell};
 use ff_proto::units::BytesPerSec;
 
+use super::super::Moved;
 use super::super::held::MAX_LINK_BYTES;
 use super::super::ingress::Listings;
 use super::*;
@@ -25,11 +26,7 @@ struct Sink {
 }
 
 impl AsyncWrite for Sink {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        _: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
+    fn poll_write(mut self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Moved {
         let room = self.most.map_or(usize::MAX, |most| most - self.bytes.len());
         let len = bytes.len().min(room);
         self.bytes.extend_from_slice(&bytes[..len]);

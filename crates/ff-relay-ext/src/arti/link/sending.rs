@@ -6,17 +6,14 @@ use std::task::{Context, Poll, ready};
 
 use futures::io::{AsyncRead, AsyncWrite};
 
+use super::super::Moved;
 use super::super::gate::{Admitted, At};
 use super::super::limit::Direction;
 use super::{LinkStream, Mode, bytes_moved};
 
 impl<T: AsyncRead + AsyncWrite + Unpin> LinkStream<T> {
     /// Sends bytes of tor-proto's; what exceeds the link's own limit waits in the gate.
-    pub(super) fn poll_write_ours(
-        &mut self,
-        cx: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
+    pub(super) fn poll_write_ours(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Moved {
         if self.extension.limits_links() || self.gate.holds_cells() {
             self.poll_write_limited(cx, bytes)
         } else {
@@ -25,7 +22,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> LinkStream<T> {
     }
 
     /// Sends bytes of tor-proto's to TLS.
-    fn poll_write_now(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write_now(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Moved {
         let traffic = self.traffic(Direction::Sent);
         let (link, wanted) = (self.handle.id, bytes.len());
         let allowed = self.extension.claim(link, Direction::Sent, traffic, wanted, cx);
@@ -43,11 +40,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> LinkStream<T> {
 
     /// As that on a link that may have a limit of its own; the rest of a partly sent cell waits for
     /// nothing.
-    fn poll_write_limited(
-        &mut self,
-        cx: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
+    fn poll_write_limited(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Moved {
         if !self.passed_out.at_boundary() {
             let rest = self.passed_out.clone().advance(bytes);
             return self.poll_write_now(cx, &bytes[..rest]);

@@ -14,17 +14,13 @@ use crate::options::TargetOptions;
 struct Silent;
 
 impl AsyncRead for Silent {
-    fn poll_read(
-        self: Pin<&mut Self>,
-        _: &mut Context<'_>,
-        _: &mut [u8],
-    ) -> Poll<io::Result<usize>> {
+    fn poll_read(self: Pin<&mut Self>, _: &mut Context<'_>, _: &mut [u8]) -> Moved {
         Poll::Pending
     }
 }
 
 impl AsyncWrite for Silent {
-    fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, _: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, _: &[u8]) -> Moved {
         Poll::Pending
     }
 
@@ -45,21 +41,13 @@ struct Slow {
 }
 
 impl AsyncRead for Slow {
-    fn poll_read(
-        self: Pin<&mut Self>,
-        _: &mut Context<'_>,
-        _: &mut [u8],
-    ) -> Poll<io::Result<usize>> {
+    fn poll_read(self: Pin<&mut Self>, _: &mut Context<'_>, _: &mut [u8]) -> Moved {
         Poll::Pending
     }
 }
 
 impl AsyncWrite for Slow {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        _: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
+    fn poll_write(mut self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Moved {
         self.calls += 1;
         if self.calls.is_multiple_of(3) {
             return Poll::Pending;
@@ -78,33 +66,32 @@ impl AsyncWrite for Slow {
     }
 }
 
-impl CertifiedConn for Slow {
-    fn export_keying_material(&self, _: usize, _: &[u8], _: Option<&[u8]>) -> io::Result<Vec<u8>> {
-        Err(io::ErrorKind::Unsupported.into())
-    }
+/// Gives a connection neither keys nor certificates.
+macro_rules! without_keys {
+    ($connection:ty) => {
+        impl CertifiedConn for $connection {
+            fn export_keying_material(
+                &self,
+                _: usize,
+                _: &[u8],
+                _: Option<&[u8]>,
+            ) -> io::Result<Vec<u8>> {
+                Err(io::ErrorKind::Unsupported.into())
+            }
 
-    fn peer_certificate(&self) -> io::Result<Option<Cow<'_, [u8]>>> {
-        Ok(None)
-    }
+            fn peer_certificate(&self) -> io::Result<Option<Cow<'_, [u8]>>> {
+                Ok(None)
+            }
 
-    fn own_certificate(&self) -> io::Result<Option<Cow<'_, [u8]>>> {
-        Ok(None)
-    }
+            fn own_certificate(&self) -> io::Result<Option<Cow<'_, [u8]>>> {
+                Ok(None)
+            }
+        }
+    };
 }
 
-impl CertifiedConn for Silent {
-    fn export_keying_material(&self, _: usize, _: &[u8], _: Option<&[u8]>) -> io::Result<Vec<u8>> {
-        Err(io::ErrorKind::Unsupported.into())
-    }
-
-    fn peer_certificate(&self) -> io::Result<Option<Cow<'_, [u8]>>> {
-        Ok(None)
-    }
-
-    fn own_certificate(&self) -> io::Result<Option<Cow<'_, [u8]>>> {
-        Ok(None)
-    }
-}
+without_keys!(Slow);
+without_keys!(Silent);
 
 #[test]
 fn without_the_extension_only_ordinary_links_stay() {
