@@ -46,14 +46,6 @@ fn verdict(reports: &[SecondReport], params: &Params) -> Option<Verdict> {
         second.background_received_bytes = 21_000_000;
     }
     let estimate = estimate(&seconds, params.ratio)?;
-    let how = Circumstances {
-        allocated: Some(BytesPerSec::from_mbit(3000)),
-        is_local: false,
-        measurer_limited: false,
-        path_limited: false,
-        unsettled: false,
-        asked_secs: params.duration_secs,
-        granted_secs: params.duration_secs,
-    };
+    let how = Circumstances::undisturbed(BytesPerSec::from_mbit(3000), params.duration_secs);
     Some(judge(estimate, &how, params))
 }

@@ -25,7 +25,7 @@ pub trait Client: Send + Sync + 'static {
     /// Name in lines.
     const NAME: ff_circuits::record::Client;
     /// Whether a circuit without streams stays open, however earlier streams ended.
-    const KEEPS_UNUSED: bool;
+    const KEEPS_UNUSED: bool = true;
     /// Whether it chooses its own paths and cannot build through given relays.
     const CHOOSES_PATHS: bool = false;
 

@@ -324,7 +324,6 @@ mod tests {
         type Stream = DuplexStream;
 
         const NAME: record::Client = record::Client::Tor;
-        const KEEPS_UNUSED: bool = true;
         const CHOOSES_PATHS: bool = true;
 
         async fn build(&self, _: &[Arc<NetworkRelay>], _: &mut Progress) -> Result<(), Fault> {

@@ -145,6 +145,23 @@ pub struct Circumstances {
     pub granted_secs: u16,
 }
 
+impl Circumstances {
+    /// Those of a measurement over a network that lasted as long as requested, and in which nothing
+    /// but the team's rates may have been the limit.
+    #[must_use]
+    pub const fn undisturbed(allocated: BytesPerSec, secs: u16) -> Self {
+        Self {
+            allocated: Some(allocated),
+            is_local: false,
+            measurer_limited: false,
+            path_limited: false,
+            unsettled: false,
+            asked_secs: secs,
+            granted_secs: secs,
+        }
+    }
+}
+
 /// The verdict on an estimate (paper §4.2, PROTOCOL.md §9).
 #[must_use]
 pub fn judge(estimate: BytesPerSec, how: &Circumstances, params: &Params) -> Verdict {
@@ -375,15 +392,7 @@ mod tests {
     #[test]
     fn an_estimate_near_the_allocation_is_not_conclusive() {
         let params = Params::PAPER;
-        let how = Circumstances {
-            allocated: Some(BytesPerSec::from_mbit(284)),
-            is_local: false,
-            measurer_limited: false,
-            path_limited: false,
-            unsettled: false,
-            asked_secs: 30,
-            granted_secs: 30,
-        };
+        let how = Circumstances::undisturbed(BytesPerSec::from_mbit(284), 30);
         let bound = params.conclusive_below(BytesPerSec::from_mbit(284));
         assert_eq!(bound, BytesPerSec::new(12_622_222));
         let below = BytesPerSec::new(bound.get() - 1);

@@ -126,7 +126,6 @@ impl Client for Arti {
     type Stream = Compat<DataStream>;
 
     const NAME: ff_circuits::record::Client = ff_circuits::record::Client::Arti;
-    const KEEPS_UNUSED: bool = true;
 
     async fn build(
         &self,

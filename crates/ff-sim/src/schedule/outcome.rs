@@ -10,15 +10,7 @@ use serde::Serialize;
 
 /// Whether an estimate is a relay's capacity, and not just limited by the allocation (paper §4.2).
 pub(super) fn is_conclusive(z: BytesPerSec, allocated: BytesPerSec, params: &Params) -> bool {
-    let how = Circumstances {
-        allocated: Some(allocated),
-        is_local: false,
-        measurer_limited: false,
-        path_limited: false,
-        unsettled: false,
-        asked_secs: params.duration_secs,
-        granted_secs: params.duration_secs,
-    };
+    let how = Circumstances::undisturbed(allocated, params.duration_secs);
     judge(z, &how, params) == Verdict::Conclusive
 }
 

@@ -53,7 +53,6 @@ impl Client for OwnArti {
     type Stream = Compat<DataStream>;
 
     const NAME: record::Client = record::Client::Arti;
-    const KEEPS_UNUSED: bool = true;
     const CHOOSES_PATHS: bool = true;
 
     async fn build(

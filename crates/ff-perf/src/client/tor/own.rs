@@ -197,7 +197,6 @@ impl Client for OwnTor {
     type Stream = Stream;
 
     const NAME: record::Client = record::Client::Tor;
-    const KEEPS_UNUSED: bool = true;
     const CHOOSES_PATHS: bool = true;
 
     async fn build(

@@ -25,7 +25,6 @@ impl Client for Fake {
     type Stream = DuplexStream;
 
     const NAME: ff_circuits::record::Client = ff_circuits::record::Client::Arti;
-    const KEEPS_UNUSED: bool = true;
 
     async fn build(
         &self,
