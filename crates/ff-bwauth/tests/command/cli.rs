@@ -24,6 +24,8 @@ use rustls::{ServerConfig, ServerConnection, Stream};
 use serde_json::Value;
 use tempfile::TempDir;
 
+use crate::names;
+
 /// An identity of no relay, in base64.
 const NOBODY: &str = "AwMDAwMDAwMDAwMDAwMDAwMDAwMDAwMDAwMDAwMDAwM";
 /// The limit of the relay in these tests: 20 Mbit/s.
@@ -79,15 +81,6 @@ fn measure(dir: &Path, addr: SocketAddr, ed_identity: &str, timeout_secs: u16) -
 /// A new empty directory.
 fn dir() -> TempDir {
     tempfile::tempdir().expect("a temporary directory")
-}
-
-/// The names in a directory, sorted.
-fn names(dir: &Path) -> Vec<String> {
-    let entries = fs::read_dir(dir).expect("a directory");
-    let name = |entry: fs::DirEntry| entry.file_name().to_string_lossy().into_owned();
-    let mut names: Vec<_> = entries.map(|entry| name(entry.expect("an entry"))).collect();
-    names.sort();
-    names
 }
 
 /// The whole number under a key.

@@ -15,3 +15,16 @@ mod store;
 mod told;
 mod v3bw_cli;
 mod watch_cli;
+
+use std::fs;
+use std::path::Path;
+
+/// The names in a directory, sorted.
+fn names(dir: &Path) -> Vec<String> {
+    let entries = fs::read_dir(dir).expect("a directory");
+    let mut names: Vec<_> = entries
+        .map(|entry| entry.expect("an entry").file_name().into_string().expect("a name"))
+        .collect();
+    names.sort_unstable();
+    names
+}

@@ -9,6 +9,7 @@ use ff_plan::publish::v3bw::Publication;
 use ff_plan::publish::{self, LATEST, PublishRules, Refused, Shelf};
 
 use super::{measured, network};
+use crate::names;
 use crate::samples::{DAY, NOW};
 
 /// The name of a file that is published now.
@@ -23,15 +24,6 @@ fn publish_in(dir: &Path, secs: u64) -> Result<publish::Published, String> {
     let publication =
         Publication { consensus_valid_after_unix_secs: Some(NOW + secs), ..publication };
     publish::publish(dir, &rules, &[outcome], publication).map_err(|error| error.to_string())
-}
-
-/// The names in a directory.
-fn names(dir: &Path) -> Vec<String> {
-    let entries = fs::read_dir(dir).expect("a directory").flatten();
-    let mut names: Vec<_> =
-        entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
-    names.sort_unstable();
-    names
 }
 
 #[test]

@@ -9,17 +9,8 @@ use ff_store::{Store, StoreError};
 use rusqlite::Connection;
 
 use super::{COORDINATOR, Temporary, begin_relay, message};
+use crate::names;
 use crate::samples::{NOW, outcome};
-
-/// Names of the files in a directory.
-fn names(dir: &Path) -> Vec<String> {
-    let files = fs::read_dir(dir).expect("a directory");
-    let mut names: Vec<_> = files
-        .map(|file| file.expect("a file").file_name().into_string().expect("a name"))
-        .collect();
-    names.sort_unstable();
-    names
-}
 
 /// Changes a store without its library.
 fn meddle(path: &Path, sql: &str) {
