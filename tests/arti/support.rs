@@ -14,7 +14,7 @@ use ff_lab::net::Namespace;
 use ff_lab::{ArtiRelay, ArtiRelayPlan, NETWORK};
 use ff_measurer::START_LEAD;
 use ff_measurer::link::TargetAddr;
-use ff_measurer::transit::{Transit, TransitError, TransitEvent, TransitOrder};
+use ff_measurer::transit::{Transit, TransitError, TransitOrder, TransitSecond};
 use ff_plan::outcome::Outcome;
 use ff_proto::params::Params;
 use ff_proto::units::Cells;
@@ -160,15 +160,12 @@ pub(crate) fn send_through_watched(
         let mut transit = Transit::prepare(order).await?;
         transit.start(Instant::now() + START_LEAD);
         let mut seconds = Vec::new();
-        loop {
-            match transit.next_event().await? {
-                TransitEvent::Second(second) => {
-                    seconds.push(Cells(second.forward_cells + second.backward_cells));
-                    begun();
-                }
-                TransitEvent::Done(_) => return Ok(seconds),
-            }
-        }
+        let note = |second: TransitSecond| {
+            seconds.push(Cells(second.forward_cells + second.backward_cells));
+            begun();
+        };
+        transit.finish(note).await?;
+        Ok(seconds)
     })
 }
 

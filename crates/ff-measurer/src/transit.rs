@@ -245,4 +245,21 @@ impl Transit {
             _ => Err(TransitError::OutOfStep),
         }
     }
+
+    /// Waits for the end, and returns the totals of the measurer and of the sink; `on_second` gets
+    /// each second.
+    ///
+    /// # Errors
+    /// As [`next_event`](Self::next_event).
+    pub async fn finish(
+        &mut self,
+        mut on_second: impl FnMut(TransitSecond),
+    ) -> Result<Box<[WorkerTotals; 2]>, TransitError> {
+        loop {
+            match self.next_event().await? {
+                TransitEvent::Second(second) => on_second(second),
+                TransitEvent::Done(totals) => return Ok(totals),
+            }
+        }
+    }
 }

@@ -6,7 +6,7 @@
 use std::time::Instant;
 
 use ff_base::utc::now_unix_secs;
-use ff_measurer::transit::{Transit, TransitEvent, TransitOrder, TransitSecond};
+use ff_measurer::transit::{Transit, TransitOrder, TransitSecond};
 use ff_measurer::{START_LEAD, WorkerTotals};
 use ff_plan::outcome::{
     Asked, CellCounts, CpuSeconds, Failure, MeasuredSeconds, Method, Outcome, SocketCounts,
@@ -57,15 +57,9 @@ impl Run<'_> {
         let (at, seconds) = (Instant::now() + START_LEAD, self.duration_secs());
         transit.start(at);
         watch(Progress::Started { at, seconds });
-        loop {
-            match transit.next_event().await? {
-                TransitEvent::Second(second) => self.add(&second, watch),
-                TransitEvent::Done(totals) => {
-                    self.totals = Some(totals);
-                    return Ok(());
-                }
-            }
-        }
+        let totals = transit.finish(|second| self.add(&second, watch)).await?;
+        self.totals = Some(totals);
+        Ok(())
     }
 
     /// Seconds of the order.

@@ -16,9 +16,7 @@ use crate::console::{note, print};
 use crate::key::parse_key;
 use crate::link::TargetAddr;
 use crate::measurer::START_LEAD;
-use crate::transit::{
-    DEFAULT_LINKS, Direction, Transit, TransitEvent, TransitOrder, TransitSecond,
-};
+use crate::transit::{DEFAULT_LINKS, Direction, Transit, TransitOrder, TransitSecond};
 
 /// Options of `transit`.
 #[derive(Args, Debug)]
@@ -179,32 +177,24 @@ async fn carry_out(order: &TransitOrder) -> Result<Report> {
     let mut transit = Transit::prepare(order).await?;
     transit.start(Instant::now() + START_LEAD);
     let mut seconds = Vec::new();
-    loop {
-        match transit.next_event().await? {
-            TransitEvent::Second(second) => {
-                note(&line(&second, order.duration));
-                seconds.push(second);
-            }
-            TransitEvent::Done(totals) => {
-                let sum = |what: fn(&crate::WorkerTotals) -> u64| totals.iter().map(what).sum();
-                return Ok(Report {
-                    links: order.links,
-                    circuits: order.circuits,
-                    crypto: order.crypto.name(),
-                    forward_bytes: seconds.iter().map(|s| Cells(s.forward_cells).bytes()).collect(),
-                    backward_bytes: seconds
-                        .iter()
-                        .map(|s| Cells(s.backward_cells).bytes())
-                        .collect(),
-                    median_bytes_per_sec: median(&seconds),
-                    sent_cells: sum(|end| end.sent_cells),
-                    arrived_cells: sum(|end| end.echoed_cells),
-                    checked_cells: sum(|end| end.checked_cells),
-                    cpu_micros: seconds.iter().map(|second| second.cpu_micros).sum(),
-                });
-            }
-        }
-    }
+    let show = |second: TransitSecond| {
+        note(&line(&second, order.duration));
+        seconds.push(second);
+    };
+    let totals = transit.finish(show).await?;
+    let sum = |what: fn(&crate::WorkerTotals) -> u64| totals.iter().map(what).sum();
+    Ok(Report {
+        links: order.links,
+        circuits: order.circuits,
+        crypto: order.crypto.name(),
+        forward_bytes: seconds.iter().map(|s| Cells(s.forward_cells).bytes()).collect(),
+        backward_bytes: seconds.iter().map(|s| Cells(s.backward_cells).bytes()).collect(),
+        median_bytes_per_sec: median(&seconds),
+        sent_cells: sum(|end| end.sent_cells),
+        arrived_cells: sum(|end| end.echoed_cells),
+        checked_cells: sum(|end| end.checked_cells),
+        cpu_micros: seconds.iter().map(|second| second.cpu_micros).sum(),
+    })
 }
 
 /// The median of the seconds' bytes in both directions together; of an even number, the lower

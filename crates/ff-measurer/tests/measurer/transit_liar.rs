@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use ff_measurer::link::control::{ControlLink, OwnedCell};
 use ff_measurer::link::{LinkIdentity, LinkOptions, TargetAddr, accept, open};
-use ff_measurer::transit::{Transit, TransitError, TransitEvent, TransitOrder};
+use ff_measurer::transit::{Transit, TransitError, TransitOrder};
 use ff_measurer::{MeasurerError, START_LEAD, WorkerTotals};
 use ff_proto::cell::{Body, fixed_cell};
 use ff_proto::circuit::EphemeralKey;
@@ -187,14 +187,7 @@ async fn transit(lie: Lie) -> Result<Box<[WorkerTotals; 2]>, TransitError> {
     };
     let mut transit = Transit::prepare(&order).await?;
     transit.start(Instant::now() + START_LEAD);
-    let totals = loop {
-        match transit.next_event().await? {
-            TransitEvent::Second(second) => {
-                eprintln!("{lie:?}: {second:?}");
-            }
-            TransitEvent::Done(totals) => break totals,
-        }
-    };
+    let totals = transit.finish(|second| eprintln!("{lie:?}: {second:?}")).await?;
     relay.abort();
     Ok(totals)
 }

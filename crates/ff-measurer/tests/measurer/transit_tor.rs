@@ -7,9 +7,7 @@ use ff_lab::LoneRelay;
 use ff_measurer::START_LEAD;
 use ff_measurer::link::control::ControlLink;
 use ff_measurer::link::{LinkError, LinkOptions, TargetAddr, open};
-use ff_measurer::transit::{
-    Direction, Listening, Transit, TransitEvent, TransitOrder, TransitSecond,
-};
+use ff_measurer::transit::{Direction, Listening, Transit, TransitOrder, TransitSecond};
 use ff_proto::cell::{CELL_LEN, CMD_DESTROY, fixed_cell};
 use ff_proto::ids::CryptoKind;
 use ff_proto::onion::extend::{CMD_CREATE2, create};
@@ -57,20 +55,14 @@ struct End {
 async fn carry_out(mut transit: Transit) -> (Vec<TransitSecond>, [End; 2]) {
     transit.start(Instant::now() + START_LEAD);
     let mut seconds = Vec::new();
-    loop {
-        match transit.next_event().await.expect("an honest relay") {
-            TransitEvent::Second(second) => seconds.push(second),
-            TransitEvent::Done(totals) => {
-                assert_eq!(seconds.len() as u64, SECS);
-                let ends = totals.map(|end| End {
-                    sent: end.sent_cells,
-                    arrived: end.echoed_cells,
-                    checked: end.checked_cells,
-                });
-                return (seconds, ends);
-            }
-        }
-    }
+    let totals = transit.finish(|second| seconds.push(second)).await.expect("an honest relay");
+    assert_eq!(seconds.len() as u64, SECS);
+    let ends = totals.map(|end| End {
+        sent: end.sent_cells,
+        arrived: end.echoed_cells,
+        checked: end.checked_cells,
+    });
+    (seconds, ends)
 }
 
 /// Fails unless cells arrived, and were no more than the rate allows. Cells in the queues of a
