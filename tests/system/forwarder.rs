@@ -61,30 +61,24 @@ impl Forwarder {
         let (stop, stopped) = oneshot::channel::<()>();
         let given_up = Arc::new(OnceLock::new());
         let shared = given_up.clone();
-        let thread = std::thread::spawn(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread()
-                .enable_all()
-                .build()
-                .expect("a runtime");
-            runtime.block_on(async {
-                let listener = TcpListener::from_std(listener).expect("a listener");
-                let accepting = async {
-                    let mut number = 0;
-                    while let Ok((client, _)) = listener.accept().await {
-                        let lost = lost.filter(|(which, _)| *which == number);
-                        let loss = lost.map(|(_, after)| Loss {
-                            from: Instant::now() + after,
-                            given_up: shared.clone(),
-                        });
-                        tokio::spawn(forward(client, to, round_trip / 2, loss));
-                        number += 1;
-                    }
-                };
-                tokio::select! {
-                    () = accepting => {}
-                    _ = stopped => {}
+        let thread = crate::in_thread(async move || {
+            let listener = TcpListener::from_std(listener).expect("a listener");
+            let accepting = async {
+                let mut number = 0;
+                while let Ok((client, _)) = listener.accept().await {
+                    let lost = lost.filter(|(which, _)| *which == number);
+                    let loss = lost.map(|(_, after)| Loss {
+                        from: Instant::now() + after,
+                        given_up: shared.clone(),
+                    });
+                    tokio::spawn(forward(client, to, round_trip / 2, loss));
+                    number += 1;
                 }
-            });
+            };
+            tokio::select! {
+                () = accepting => {}
+                _ = stopped => {}
+            }
         });
         Self { addr, stop: Some(stop), thread: Some(thread), given_up }
     }

@@ -26,10 +26,20 @@ mod saturated;
 mod stopped;
 mod teams;
 
+use std::thread::{self, JoinHandle};
+
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 /// How many tests measure at once.
 static TURNS: Semaphore = Semaphore::const_new(4);
+
+/// Does this in a thread of its own, with a runtime of its own.
+fn in_thread(work: impl AsyncFnOnce() + Send + 'static) -> JoinHandle<()> {
+    thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        runtime.expect("a runtime").block_on(work());
+    })
+}
 
 /// Runs a test in a process of its own, where it says that it has not been run so yet: it looks at
 /// the process' memory.

@@ -52,12 +52,9 @@ pub(crate) fn remote(name: &str) -> Arc<dyn TeamMeasurer> {
     listener.set_nonblocking(true).expect("a socket of tokio's");
     let addr = listener.local_addr().expect("its address");
     let service = Service::new(Host::new(key, Vec::new()), settings);
-    std::thread::spawn(move || {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        runtime.expect("a runtime").block_on(async move {
-            let listener = tokio::net::TcpListener::from_std(listener).expect("a socket");
-            service.serve(listener).await.expect("it serves");
-        });
+    crate::in_thread(async move || {
+        let listener = tokio::net::TcpListener::from_std(listener).expect("a socket");
+        service.serve(listener).await.expect("it serves");
     });
     let remote = RemoteMeasurer::new(name, &addr.to_string(), id, &coordinator);
     Arc::new(remote.expect("a measurer"))

@@ -79,17 +79,11 @@ impl TestRelay {
         let (started, is_started) = mpsc::channel();
         let holding = Arc::new(Holding::default());
         let shared = Arc::clone(&holding);
-        let thread = std::thread::spawn(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread()
-                .enable_all()
-                .build()
-                .expect("a runtime");
-            runtime.block_on(async {
-                let relay = Relay::launch_over(config, |tls| LyingTls::new(tls, setup.lie, shared));
-                let relay = relay.expect("the relay starts");
-                started.send(relay.addr()).expect("the test waits");
-                let _ = stopped.await;
-            });
+        let thread = crate::in_thread(async move || {
+            let relay = Relay::launch_over(config, |tls| LyingTls::new(tls, setup.lie, shared));
+            let relay = relay.expect("the relay starts");
+            started.send(relay.addr()).expect("the test waits");
+            let _ = stopped.await;
         });
         let addr = is_started.recv().expect("the relay starts");
         let target = TargetAddr { addr, ed_identity };
