@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{ArgGroup, Args, Subcommand};
 
 use super::measure::{ClientKind, MeasureArgs, Measuring, Recording, rate, some_bytes};
-use super::paths::RulesArgs;
+use super::paths::Drawing;
 use super::plan::{self, PlanArgs};
 use super::serve;
 use super::status::STATUS;
@@ -101,12 +101,9 @@ pub struct Fetching {
     /// it, paths are drawn at random.
     #[arg(long, value_name = "FILE")]
     pub path_file: Option<PathBuf>,
-    /// Rules for drawing paths.
+    /// How paths are drawn.
     #[command(flatten)]
-    pub rules: RulesArgs,
-    /// Random seed of the paths.
-    #[arg(long, value_name = "NUMBER", default_value_t = 0)]
-    pub seed: u64,
+    pub drawing: Drawing,
 }
 
 /// Options for clients that choose their own paths: for all clients, or for arms.
@@ -199,8 +196,7 @@ impl Fetching {
             share_downloads: false,
             client: self.client,
             path_file: self.path_file.clone(),
-            rules: self.rules.clone(),
-            seed: self.seed,
+            drawing: self.drawing.clone(),
             rtt: 0,
             resolve: 0,
             rtt_pause: 0,

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 
-use super::paths::RulesArgs;
+use super::paths::Drawing;
 use crate::schedule::PER_GUARD;
 use crate::series::Series;
 use crate::sizes::bytes;
@@ -83,12 +83,9 @@ pub struct Measuring {
     /// `ff-perf paths`.
     #[arg(long, value_name = "FILE")]
     pub path_file: Option<PathBuf>,
-    /// Rules for drawing paths.
+    /// How paths are drawn.
     #[command(flatten)]
-    pub rules: RulesArgs,
-    /// Random seed of the paths.
-    #[arg(long, value_name = "NUMBER", default_value_t = 0)]
-    pub seed: u64,
+    pub drawing: Drawing,
     /// Number of round trips by a stream that the exit refuses; five of them give a congestion
     /// delay.
     #[arg(long, value_name = "NUMBER", default_value_t = 1,

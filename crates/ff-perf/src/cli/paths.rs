@@ -42,6 +42,17 @@ pub struct PathsArgs {
     pub out: Option<PathBuf>,
 }
 
+/// Options on drawing paths.
+#[derive(Args, Clone, Debug)]
+pub struct Drawing {
+    /// Rules for drawing paths.
+    #[command(flatten)]
+    pub rules: RulesArgs,
+    /// Random seed of the paths.
+    #[arg(long, value_name = "NUMBER", default_value_t = 0)]
+    pub seed: u64,
+}
+
 /// Options on rules for drawing paths.
 #[derive(Args, Clone, Debug)]
 pub struct RulesArgs {

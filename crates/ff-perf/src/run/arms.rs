@@ -15,6 +15,7 @@ use super::measure::{self, Came, Ready};
 use super::paths::weigh;
 use crate::arms::{Arm, TorrcLine, parse, turn};
 use crate::cli::measure::{ClientKind, MeasureArgs, Measuring};
+use crate::cli::paths::Drawing;
 use crate::client::Client;
 use crate::client::tor::{Tor, TorLock, find};
 use crate::course::{Ended, Keeper, RunCounts, State, ToFile};
@@ -93,7 +94,7 @@ pub(super) fn measuring(arm: &Arm, run: &Measuring, states: &Path) -> Measuring 
     Measuring {
         client: arm.client,
         path_file: arm.path_file.clone(),
-        rules: arm.rules(&run.rules),
+        drawing: Drawing { rules: arm.rules(&run.drawing.rules), seed: run.drawing.seed },
         as_client: arm.as_client,
         state: has_state(arm).then(|| states.join(&arm.name)),
         ..run.clone()
@@ -177,7 +178,7 @@ fn take_turns(
     let (mut counts, mut ended) = (RunCounts::default(), Ok(Ok(())));
     let count = arms.len();
     for number in 0..args.count {
-        let arm = &mut arms[turn(count, number, args.measuring.seed)];
+        let arm = &mut arms[turn(count, number, args.measuring.drawing.seed)];
         // Draw the path of a finished download too, so that later paths are the same as without a
         // break.
         let Some(task) = arm.plan.next() else { break };

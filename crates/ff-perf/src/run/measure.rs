@@ -135,7 +135,7 @@ impl Ready {
         let source = source(args, &network)?;
         let target = args.target.clone().or_else(|| source.as_ref().map(StreamTarget::of_source));
         let port = target.as_ref().map(|target| target.port);
-        let choice = args.rules.choice(!network.is_public(), port);
+        let choice = args.drawing.rules.choice(!network.is_public(), port);
         if given.is_none() {
             super::paths::say_unknown(&network.consensus, &network.pool, &choice);
         }
@@ -165,7 +165,7 @@ fn check_own_paths(args: &Measuring) -> Result<()> {
     if args.path_file.is_some() {
         bail!("--as-client: the client chooses its paths itself; leave out --path-file");
     }
-    if args.rules.is_given() {
+    if args.drawing.rules.is_given() {
         bail!(
             "--as-client: the client chooses its paths itself; leave out --select, --lengths, --guards, --subnets and --port"
         );
@@ -291,9 +291,9 @@ pub(super) fn options(args: &Measuring, ready: &Ready, per_sec: f64) -> CircuitR
     let (in_flight, per_guard_per_sec) = (args.in_flight, args.per_guard);
     CircuitRunOptions {
         client: args.client.into(),
-        seed: args.seed,
+        seed: args.drawing.seed,
         path_file: args.path_file.clone(),
-        rules: (args.path_file.is_none() && !args.as_client).then(|| args.rules.words()),
+        rules: (args.path_file.is_none() && !args.as_client).then(|| args.drawing.rules.words()),
         arms_sha256: Vec::new(),
         rtt: args.rtt,
         rtt_pause_ms: args.rtt_pause,
@@ -320,7 +320,7 @@ pub(super) fn plan(
     let is_done = Box::new(move |number| done.contains(&number));
     match given {
         Some(paths) => Ok(PathPlan::given(paths, count, is_done)),
-        None => PathPlan::drawn(network, choice, args.seed, count, is_done)
+        None => PathPlan::drawn(network, choice, args.drawing.seed, count, is_done)
             .with_context(|| network.consensus.display().to_string()),
     }
 }

@@ -60,7 +60,8 @@ pub(super) fn run(args: &ServeArgs) -> Result<ExitCode> {
     let address = listener.as_ref().and_then(|listener| listener.local_addr().ok());
     let (shelf, next) = shelf(args, ways.as_ref().ok(), now(began))?;
     let mut notes = shelf.notes().to_vec();
-    let open = |terms| Orders::open(&args.keeping.dir, terms, args.measuring.seed, now(began));
+    let open =
+        |terms| Orders::open(&args.keeping.dir, terms, args.measuring.drawing.seed, now(began));
     let orders = args.terms.as_ref().map(open).transpose()?;
     notes.extend(orders.iter().flat_map(|orders| orders.notes(1.0 / args.rate)));
     let (figures, registry) = Figures::new(optional_figures(args));
@@ -137,7 +138,7 @@ fn wait_for_network(
     let arms = args.arms.as_deref().map(read).transpose()?.unwrap_or_default();
     loop {
         if !arms.is_empty() {
-            let arm = &arms[turn(arms.len(), serving.next_number(), args.measuring.seed)];
+            let arm = &arms[turn(arms.len(), serving.next_number(), args.measuring.drawing.seed)];
             serving.set_arm(arm.client.into(), arm.as_client, Some(arm.name.clone()));
         }
         serving.no_client(&format!("{error:#}; trying again"), began);
@@ -209,7 +210,7 @@ fn live(
     let mut is_first = args.terms.is_none() || serving.next_number() == 0;
     loop {
         let arms = ways.len();
-        let way = &mut ways[turn(arms, serving.next_number(), args.measuring.seed)];
+        let way = &mut ways[turn(arms, serving.next_number(), args.measuring.drawing.seed)];
         let &Measuring { client: kind, as_client, .. } = &way.args.measuring;
         serving.set_arm(kind.into(), as_client, way.name.clone());
         way.keep_up(serving.looks());

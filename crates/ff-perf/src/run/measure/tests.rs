@@ -112,7 +112,7 @@ fn run_by(
     network: CircuitNetwork,
     given: Option<&[[usize; 3]]>,
 ) -> Came {
-    let choice = args.measuring.rules.choice(true, None);
+    let choice = args.measuring.drawing.rules.choice(true, None);
     let given = given.map(|paths| paths.iter().map(|path| path.to_vec()).collect());
     let dir = PathBuf::from("nowhere");
     let ready =
@@ -191,7 +191,7 @@ fn too_few_paths_are_no_success_and_what_was_measured_is_kept_and_said() {
     let network = network(1e5);
     // One draw in 100,000 gives a path: one network in 100 seems to have any, and soon it seems to
     // have none left.
-    let choice = args(Path::new("nowhere"), "").measuring.rules.choice(true, None);
+    let choice = args(Path::new("nowhere"), "").measuring.drawing.rules.choice(true, None);
     let paths = |seed| {
         let plan = PathPlan::drawn(&network, &choice, seed, COUNT, Box::new(|_| false));
         plan.map_or(0, |plan| plan.count() as u64)
@@ -224,7 +224,7 @@ fn what_gives_no_path_at_all_is_refused_before_anything_is_written() {
     let args = args(&dir.path().join("out"), &format!("--path-file {}", file.display()));
     let error = paths(&args.measuring, &network(1.0)).expect_err("no path").to_string();
     assert!(error.contains(&file.display().to_string()) && error.contains("no path"), "{error}");
-    let choice = args.measuring.rules.choice(true, None);
+    let choice = args.measuring.drawing.rules.choice(true, None);
     let mut network = network(1.0);
     network.consensus = PathBuf::from("a-consensus");
     network.pool.network.relays.truncate(7);

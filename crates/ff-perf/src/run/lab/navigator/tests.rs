@@ -147,7 +147,10 @@ fn one_circuit_in_16_downloads_and_more_in_larger_networks() {
 #[test]
 fn the_experiment_is_what_it_is_documented_to_be() {
     let run = told(&args("--seed 7"));
-    assert_eq!((run.count, run.measuring.seed, run.measuring.download), (20_000, 7, 256 << 10));
+    assert_eq!(
+        (run.count, run.measuring.drawing.seed, run.measuring.download),
+        (20_000, 7, 256 << 10)
+    );
     assert_eq!((run.measuring.rtt, run.measuring.ttfb, run.measuring.ttfb_for), (5, 1, None));
     assert!(run.measuring.share_builds && run.measuring.share_probes && !run.recording.resume);
     assert_eq!(run.measuring.network, Path::new("a network"));
