@@ -205,13 +205,13 @@ pub(super) fn into_link(stream: TlsStream, peer: SocketAddr) -> Result<Link, Lin
         peer,
         sealer,
         opener,
+        suite,
         exporter,
         leftover_ciphertext: ciphertext,
         link_protocol: gate.link_protocol(),
         leftover_plaintext: gate.into_rest(),
         ed_identity: None,
         rsa_identity: None,
-        suite,
     })
 }
 
