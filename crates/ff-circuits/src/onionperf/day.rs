@@ -322,14 +322,8 @@ impl Written<'_> {
             "elapsed_seconds": events,
             "unix_ts_start": unix_secs(began),
             "unix_ts_end": unix_secs(ended),
+            "path": self.path(),
         });
-        let hops = line.path.iter().zip(&line.hops_us);
-        let hops: Option<Vec<Value>> =
-            hops.map(|(relay, us)| Some(json!([long_name(relay)?, secs(*us)]))).collect();
-        // The format has no place for relays without the times of their hops.
-        if let Some(hops) = hops.filter(|_| !line.as_client) {
-            circuit["path"] = hops.into();
-        }
         match (build_us, &self.words) {
             (Some(us), _) => circuit["buildtime_seconds"] = secs(us).into(),
             (None, Some(words)) if !line.was_built() => {
@@ -338,6 +332,25 @@ impl Written<'_> {
             (None, _) => {}
         }
         circuit
+    }
+
+    /// The relays of its circuit with the times at which they were reached, in seconds. The path is
+    /// empty if it is not known: OnionPerf's `viz` ends with an error if a download's circuit has
+    /// none.
+    ///
+    /// The format has no relays without times. A client that chooses its own paths does not tell
+    /// them; then all relays have the time by which the last one was reached, from which readers
+    /// see that it is not that of a hop.
+    fn path(&self) -> Vec<Value> {
+        let line = self.line;
+        let connected = self.download.at_us.zip(self.download.connected_us);
+        let reached = connected.map_or(line.ended_us, |(asked, after)| asked.saturating_add(after));
+        let times = line.hops_us.iter().copied();
+        let times: Vec<u64> =
+            if line.as_client { vec![reached; line.path.len()] } else { times.collect() };
+        let hops = line.path.iter().zip(times);
+        let hops = hops.map(|(relay, us)| Some(json!([long_name(relay)?, secs(us)])));
+        hops.collect::<Option<_>>().unwrap_or_default()
     }
 
     /// Its stream's record, as made from tor's events.

@@ -70,7 +70,9 @@ impl CircuitFilter {
 
     /// Whether a circuit is kept.
     fn keeps(&self, circuit: &Value) -> bool {
-        let Some(path) = circuit.get("path").and_then(Value::as_array) else { return false };
+        let path = circuit.get("path").and_then(Value::as_array);
+        // OnionPerf keeps circuits whose path is empty; ours have such a path if it is not known.
+        let Some(path) = path.filter(|path| !path.is_empty()) else { return false };
         let ids = path.iter().filter_map(|hop| hop.get(0)?.as_str());
         let ids: Vec<String> = ids.map(|name| fingerprint(name).to_ascii_uppercase()).collect();
         let looks_at_all = !self.guards && !self.exits;
@@ -111,6 +113,7 @@ mod tests {
             "2": { "path": path(&[&b, &c, &a]), "cbt_set": false },
             "3": { "path": path(&[&c, &c, &c]) },
             "4": {},
+            "5": { "path": [] },
         } } } } });
         let count = filter.apply(&mut analysis).expect("an analysis file");
         assert_eq!(analysis["version"], "5.0");
@@ -130,13 +133,13 @@ mod tests {
         };
         let none = CircuitFilter::default;
         let include = CircuitFilter { include: list(&["B", "C"]), ..none() };
-        assert_eq!(marked(&include), ["1", "2", "4"]);
-        assert_eq!(marked(&CircuitFilter { guards: true, ..include.clone() }), ["1", "4"]);
-        assert_eq!(marked(&CircuitFilter { exits: true, ..include }), ["2", "4"]);
+        assert_eq!(marked(&include), ["1", "2", "4", "5"]);
+        assert_eq!(marked(&CircuitFilter { guards: true, ..include.clone() }), ["1", "4", "5"]);
+        assert_eq!(marked(&CircuitFilter { exits: true, ..include }), ["2", "4", "5"]);
         let exclude = CircuitFilter { exclude: list(&["A"]), ..none() };
-        assert_eq!(marked(&exclude), ["1", "2", "4"]);
-        assert_eq!(marked(&CircuitFilter { exits: true, ..exclude }), ["2", "4"]);
-        assert_eq!(marked(&CircuitFilter { exclude_cbt: true, ..none() }), ["2", "3", "4"]);
+        assert_eq!(marked(&exclude), ["1", "2", "4", "5"]);
+        assert_eq!(marked(&CircuitFilter { exits: true, ..exclude }), ["2", "4", "5"]);
+        assert_eq!(marked(&CircuitFilter { exclude_cbt: true, ..none() }), ["2", "3", "4", "5"]);
     }
 
     #[test]

@@ -198,16 +198,35 @@ fn the_index_lists_what_is_there_and_odd_names_and_times_are_refused() {
 }
 
 #[test]
-fn a_path_that_the_client_chose_has_no_times_and_is_left_out() {
-    let line =
+fn a_path_that_the_client_chose_is_written_and_its_times_are_not_read_back() {
+    let own =
         CircuitRecord { as_client: true, hops_us: Vec::new(), link_us: None, ..whole(7, 1.7e9) };
-    let documents = documents(&files([&line], MAKER).expect("files"));
-    let circuit = &documents[0]["data"]["op-test"]["tor"]["circuits"]["1"];
+    let unknown = CircuitRecord {
+        path: Vec::new(),
+        path_unknown: Some("conflux".to_owned()),
+        ..CircuitRecord { number: 8, began_unix_secs: 1.7e9 + 10.0, ..own.clone() }
+    };
+    let files = files([&own, &unknown], MAKER).expect("files");
+    let documents = documents(&files);
+    let circuits = &documents[0]["data"]["op-test"]["tor"]["circuits"];
+    let circuit = &circuits["1"];
     let last = circuit["elapsed_seconds"].as_array().and_then(|events| events.last());
     assert_eq!(last.map(|event| &event[0]), Some(&json!("GENERAL:CLOSED")));
-    for key in ["path", "buildtime_seconds", "failure_reason_local"] {
+    for key in ["buildtime_seconds", "failure_reason_local"] {
         assert!(circuit.get(key).is_none(), "{key}: {circuit}");
     }
+    // The stream was connected 0.32 s after the circuit began.
+    let hops = ["A", "B", "C"].map(|id| json!([format!("${}~n1", id.repeat(40)), 0.32]));
+    assert_eq!(circuit["path"], json!(hops));
+    // OnionPerf's `viz` ends with an error if a download's circuit has no path.
+    assert_eq!(circuits["2"]["path"], json!([]));
+    let dir = tempfile::tempdir().expect("a folder");
+    write(dir.path(), &files).expect("written");
+    let read = DownloadRecords::read(&[dir.path().to_owned()], &mut Inputs::default());
+    let read = read.expect("downloads");
+    let [one, two] = &read.all[..] else { panic!("two: {read:?}") };
+    assert_eq!((&one.circuit.path, one.circuit.build_us()), (&own.path, None));
+    assert!(one.circuit.hops_us.is_empty() && two.circuit.path.is_empty(), "{read:?}");
 }
 
 #[test]

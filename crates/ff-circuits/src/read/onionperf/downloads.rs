@@ -81,11 +81,19 @@ fn line(
     };
     Some(CircuitRecord {
         path: path.iter().map(|(name, _)| relay(name)).collect(),
-        hops_us: path.iter().take(hops).map_while(|(_, secs)| since(0, unix_us(*secs))).collect(),
+        hops_us: hops_us(&path[..hops]),
         failure: (!download.is_whole).then(|| failure(download, stream)),
         ended_us: ended_us.unwrap_or(0),
         ..line_of(number, began_unix_secs, kept)
     })
+}
+
+/// The times at which relays were reached, in µs, up to the first that is none. Several relays that
+/// were reached at the same time are those of a client that does not tell these times.
+fn hops_us(path: &[(String, f64)]) -> Vec<u64> {
+    let is_told = path.len() < 2 || path.windows(2).any(|hops| hops[0].1 != hops[1].1);
+    let times = path.iter().filter(|_| is_told);
+    times.map_while(|(_, secs)| u64::try_from(unix_us(*secs)).ok()).collect()
 }
 
 /// Why a download failed, as in OnionPerf's `viz`: TGen's name and tor's reason.
