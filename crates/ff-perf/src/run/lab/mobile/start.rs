@@ -1,6 +1,7 @@
 //! Starts of clients without documents, and of onion services, over the profiles' links.
 
-use std::fs;
+use std::fs::{self, File, Permissions};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::thread;
@@ -62,7 +63,10 @@ impl Start<'_> {
     /// Starts the client and its service.
     fn of(&self, profile: String) -> Result<StartResult> {
         let host = self.lab.network.host(&self.name)?;
-        let dir = tempfile::tempdir().context("Failed to create a folder for a client")?;
+        // tor refuses a control socket in a folder that others can enter.
+        let own = Permissions::from_mode(0o700);
+        let dir = tempfile::Builder::new().permissions(own).tempdir();
+        let dir = dir.context("Failed to create a folder for a client")?;
         let mut row = StartResult { profile, ..StartResult::default() };
         let client = spent(&host, || self.client(&host, dir.path()));
         let client = client.context("its client");
@@ -104,7 +108,8 @@ impl Start<'_> {
         command.arg("-f").arg(node.torrc()).arg("--DataDirectory").arg(dir);
         command.arg("--ControlSocket").arg(dir.join("control")).args(["--SocksPort", "auto"]);
         let log = dir.join("log");
-        command.arg("--Log").arg(format!("notice file {}", log.display())).stdout(Stdio::null());
+        let file = File::create(&log).with_context(|| log.display().to_string())?;
+        command.args(["--Log", "notice stdout"]).stdout(file);
         let mut running = self.lab.spawn(&self.name, &mut command)?;
         let (until, mut control) = (Instant::now() + PATIENCE, None);
         loop {
