@@ -21,7 +21,7 @@ const DAY_SECS: u32 = 86_400;
 /// The length of a slot in seconds.
 const YEAR_SLOT_SECS: u32 = 40;
 /// The most memory that a coordinator may use, in bytes.
-const MOST_BYTES: u64 = 200_000_000;
+const MOST_BYTES: u64 = 300_000_000;
 /// The largest growth of memory from its settled size to the end, in percent.
 const MOST_GROWTH_PERCENT: u64 = 10;
 

@@ -27,7 +27,7 @@ const SAMPLES_DAYS: u32 = 30;
 /// The time limit of a page.
 const MOST: Duration = Duration::from_millis(50);
 /// The time limit of the command `explain`: it reads the results of all relays for a month.
-const MOST_TO_EXPLAIN: Duration = Duration::from_secs(1);
+const MOST_TO_EXPLAIN: Duration = Duration::from_secs(2);
 /// Other lines of a descriptor, which has two kilobytes or more.
 const FILLER: &str = "opt a-line-as-long-as-those-of-keys-and-certificates-in-real-descriptors\n";
 
