@@ -334,9 +334,9 @@ impl Written<'_> {
         circuit
     }
 
-    /// The relays of its circuit with the times at which they were reached, in seconds. The path is
-    /// empty if it is not known: OnionPerf's `viz` ends with an error if a download's circuit has
-    /// none.
+    /// The relays of its circuit with the times at which they were reached, in seconds; OnionPerf's
+    /// `viz` ends with an error if a download's circuit has none. They are empty if one has no valid
+    /// fingerprint.
     ///
     /// The format has no relays without times. A client that chooses its own paths does not tell
     /// them; then all relays have the time by which the last one was reached, from which readers

@@ -218,8 +218,7 @@ fn a_path_that_the_client_chose_is_written_and_its_times_are_not_read_back() {
     // The stream was connected 0.32 s after the circuit began.
     let hops = ["A", "B", "C"].map(|id| json!([format!("${}~n1", id.repeat(40)), 0.32]));
     assert_eq!(circuit["path"], json!(hops));
-    // OnionPerf's `viz` ends with an error if a download's circuit has no path.
-    assert_eq!(circuits["2"]["path"], json!([]));
+    assert!(circuits.get("2").is_none(), "its path is not known: {circuits}");
     let dir = tempfile::tempdir().expect("a folder");
     write(dir.path(), &files).expect("written");
     let read = DownloadRecords::read(&[dir.path().to_owned()], &mut Inputs::default());
