@@ -19,8 +19,8 @@ use crate::client::arti::bootstrap;
 
 /// Longest wait until a tor can build circuits.
 const PATIENCE: Duration = Duration::from_secs(900);
-/// Longest wait until another client reaches a service. Over EDGE, Arti's uploads of descriptors
-/// time out and begin again without end.
+/// Longest wait until another client, an Arti, reaches a service. Over EDGE none did, whether the
+/// service was Arti's or a tor's.
 const SERVICE_PATIENCE: Duration = Duration::from_secs(300);
 /// Pause between attempts to reach a service.
 const PAUSE: Duration = Duration::from_secs(1);
