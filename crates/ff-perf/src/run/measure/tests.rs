@@ -10,6 +10,7 @@ use ff_circuits::record::{CircuitRecord, Probe};
 use tokio::io::DuplexStream;
 
 use super::*;
+use crate::cli::downloads::DownloadsCommand;
 use crate::cli::{Circuits, Cli, Command};
 use crate::client::{Answer, Fault, Progress};
 use crate::course::Keeper;
@@ -245,4 +246,29 @@ fn a_run_that_failures_end_says_what_it_has() {
     assert!(text.starts_with(&format!("built   0\nfailed  {failed}\n")), "{text}");
     let error = came.judged().expect_err("too many failures").to_string();
     assert!(error.contains("the run has stopped") && error.contains("relay0"), "{error}");
+}
+
+#[test]
+fn downloads_share_relays_in_private_networks_only() {
+    let url = format!("http://192.0.2.1:80/{}", "0".repeat(32));
+    let run = |more: &[&str]| {
+        let words = ["ff-perf", "downloads", "run", "--public", "--network", "n", "--out", "o"];
+        let words =
+            words.into_iter().chain(["--rate", "5", "--to", &url]).chain(more.iter().copied());
+        match Cli::try_parse_from(words).expect("a command").command {
+            Command::Downloads(DownloadsCommand::Run(args)) => args.circuits().measuring,
+            other => panic!("{other:?}"),
+        }
+    };
+    let shared = limits(&run(&["--share-relays"]), 5.0, 1.0);
+    assert!(shared.builds_share && shared.downloads_share);
+    assert!((shared.per_guard_per_sec - 5.0).abs() < 1e-9, "as fast as --rate");
+    let alone = limits(&run(&[]), 5.0, 1.0);
+    assert!(!alone.builds_share && !alone.downloads_share);
+    let mut network = network(1.0);
+    check_public(&run(&["--share-relays"]), &network).expect("a private network");
+    network.relays[0].addrs = vec!["192.0.2.1:443".parse().expect("an address")];
+    check_public(&run(&[]), &network).expect("one at a time");
+    let error = check_public(&run(&["--share-relays"]), &network).expect_err("others' relays");
+    assert!(error.to_string().contains("--share-relays"), "{error}");
 }
