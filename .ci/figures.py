@@ -55,7 +55,7 @@ def mobile(text):
     for row in found["starts"]:
         for who in "client", "service":
             secs, kbytes = row[f"{who}_secs"], row[f"{who}_bytes"] / 1e3
-            value = "-" if secs is None else f"{secs:.2f} s"
+            value = "not reached" if secs is None else f"{secs:.2f} s"
             what = "client's start without documents" if who == "client" else "onion service's start"
             slower = "start of a client is" if who == "client" else "start of an onion service is"
             is_missing = secs is None and who == "client"

@@ -60,7 +60,7 @@ fn relays_of_one_machine_are_published_at_the_machines_rate() {
             found.most, found.several
         );
         println!(
-            "figure: the least of {OTHERS} relays beside {relays} of one machine / its limit | {LEAST}.. | {:.3} | -",
+            "figure: the lowest of {OTHERS} relays beside {relays} of one machine / its limit | {LEAST}.. | {:.3} | -",
             found.others
         );
     }

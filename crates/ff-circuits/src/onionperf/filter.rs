@@ -71,7 +71,7 @@ impl CircuitFilter {
     /// Whether a circuit is kept.
     fn keeps(&self, circuit: &Value) -> bool {
         let path = circuit.get("path").and_then(Value::as_array);
-        // OnionPerf keeps circuits whose path is empty; ours have such a path if it is not known.
+        // OnionPerf keeps circuits whose path is empty. Here nobody knows their relays.
         let Some(path) = path.filter(|path| !path.is_empty()) else { return false };
         let ids = path.iter().filter_map(|hop| hop.get(0)?.as_str());
         let ids: Vec<String> = ids.map(|name| fingerprint(name).to_ascii_uppercase()).collect();

@@ -218,8 +218,8 @@ impl Gate {
         }
     }
 
-    /// Takes cells; if there is no room for them, writes waiting ones beyond the limit. Returns the
-    /// number of bytes taken.
+    /// Takes cells. If they find no room, it writes waiting cells beyond the limit. Returns the
+    /// number of bytes taken; 0 if none fits yet.
     fn hold<T: AsyncWrite + Unpin>(
         &mut self,
         inner: &mut T,

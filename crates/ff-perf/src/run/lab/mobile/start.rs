@@ -19,9 +19,10 @@ use crate::client::arti::bootstrap;
 
 /// Longest wait until a tor can build circuits.
 const PATIENCE: Duration = Duration::from_secs(900);
-/// Longest wait until another client, an Arti, reaches a service. Over EDGE none did, whether the
-/// service was Arti's or a tor's.
+/// Longest wait until another client, an Arti, reaches a service, and the wait of a short run. Over
+/// EDGE none did, whether the service was Arti's or a tor's.
 const SERVICE_PATIENCE: Duration = Duration::from_secs(300);
+const SHORT_SERVICE_PATIENCE: Duration = Duration::from_secs(60);
 /// Pause between attempts to reach a service.
 const PAUSE: Duration = Duration::from_secs(1);
 /// Size of a service's download, in bytes.
@@ -76,7 +77,7 @@ impl Start<'_> {
             drop(running);
             Ok(reached?.1)
         });
-        // A signal is no failure of the client.
+        // A signal has interrupted the client, which has not failed.
         self.lab.ending.check()?;
         match service {
             Ok((secs, bytes)) => (row.service_secs, row.service_bytes) = (Some(secs), bytes),
@@ -142,7 +143,8 @@ impl Start<'_> {
         let told: Value = serde_json::from_str(&told).context("what the source prints")?;
         let url = told["onion"].as_str().context("the source printed no onion address")?;
         let others = tempfile::tempdir().context("Failed to create a folder for a client")?;
-        let until = Instant::now() + SERVICE_PATIENCE;
+        let patience = if self.lab.args.short { SHORT_SERVICE_PATIENCE } else { SERVICE_PATIENCE };
+        let until = Instant::now() + patience;
         for attempt in 0.. {
             let mut command = this_program(&["downloads", "run", "--as-client", "--to", url])?;
             command.args(["--size", SIZE, "--count", "1", "--timeout", TIMEOUT]);
@@ -153,7 +155,7 @@ impl Start<'_> {
             if self.ends(&mut self.lab.spawn(WEB, quiet)?)? {
                 return Ok(());
             }
-            let waited = SERVICE_PATIENCE.as_secs();
+            let waited = patience.as_secs();
             ensure!(Instant::now() < until, "no other client reached it in {waited} s");
             self.lab.ending.sleep(PAUSE)?;
         }
