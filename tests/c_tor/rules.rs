@@ -21,6 +21,7 @@ mod order;
 mod part;
 mod pressure;
 mod probe;
+mod schedulers;
 pub(crate) mod session;
 mod turns;
 
@@ -48,6 +49,8 @@ fn start() -> Lab {
     let special = [
         measurable("sandbox").torrc("Sandbox 1"),
         measurable("operator"),
+        measurable("vanilla").torrc("Schedulers Vanilla"),
+        measurable("kistlite").torrc("Schedulers KISTLite"),
         measurable("zero").torrc("FFBackgroundTrafficPercent 0"),
         measurable("many").torrc("FFMaxMeasurementSockets 32768"),
         silent("off").torrc("FFMeasurementsAllowed 0"),
