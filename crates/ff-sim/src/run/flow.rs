@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use ff_archives::network::{CapacitySource, Network};
 use ff_archives::source;
 use ff_flow::parallel;
@@ -33,6 +33,20 @@ struct Case {
     weights: usize,
 }
 
+/// Refuses a load or weights that are given twice: they would count as two samples.
+fn check_repetitions(args: &FlowArgs) -> Result<()> {
+    for (at, load) in args.load.iter().enumerate() {
+        ensure!(!args.load[..at].contains(load), "--load has {load} twice: give it once");
+    }
+    for (at, weights) in args.weights.iter().enumerate() {
+        ensure!(
+            !args.weights[..at].contains(weights),
+            "--weights has {weights} twice: give it once"
+        );
+    }
+    Ok(())
+}
+
 /// Runs `flow`.
 ///
 /// # Errors
@@ -47,6 +61,7 @@ pub(super) fn flow(args: &FlowArgs) -> Result<ExitCode> {
     if let Some(load) = args.load.iter().find(|load| !(0.0..=100.0).contains(*load)) {
         bail!("--load {load}: give a multiple of the users' traffic from 0 to 100");
     }
+    check_repetitions(args)?;
     let seeds = seeds(args.seed, args.seeds)?;
     check_paths(args, &names, &networks, &files)?;
     let mut runs = Vec::new();

@@ -128,6 +128,11 @@ fn bandwidth_files_windows_and_guards_are_options() {
     {
         flow(dir.path(), &bad).expect_err(bad[1]);
     }
+    // They would count as two samples.
+    for twice in [["--load", "1,1.0"], ["--weights", "consensus,flashflow,consensus"]] {
+        let said = flow(dir.path(), &twice).expect_err(twice[1]);
+        assert!(said.contains(&format!("{} has", twice[0])) && said.contains("twice"), "{said}");
+    }
 }
 
 #[test]
