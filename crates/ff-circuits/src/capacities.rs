@@ -22,6 +22,8 @@ use crate::paths::weights::reading;
 const COLUMNS: [&str; 2] = ["fingerprint", "estimate_bytes_per_sec"];
 /// The column that says whether the estimate is the relay's capacity; other lists need not have it.
 const VERDICT: &str = "verdict";
+/// The column with the time of a measurement, in RFC 3339 and UTC; other lists need not have it.
+const STARTED: &str = "started";
 
 /// The number of first bytes that show the kind of a file.
 const FIRST_BYTES: u16 = 4096;
@@ -200,11 +202,12 @@ fn export(file: &str, bytes: &[u8]) -> Result<Capacities> {
         })
     };
     let [id, estimate] = [place(COLUMNS[0])?, place(COLUMNS[1])?];
-    let verdict = header.iter().position(|column| column == VERDICT);
+    let optional = |name: &str| header.iter().position(|column| column == name);
+    let (verdict, started) = (optional(VERDICT), optional(STARTED));
     let is_capacity = |row: &csv::StringRecord| {
         verdict.is_none_or(|verdict| row.get(verdict) == Some(Verdict::Conclusive.name()))
     };
-    let (mut by_id, mut all) = (BTreeMap::new(), BTreeSet::new());
+    let (mut newest, mut all) = (BTreeMap::new(), BTreeSet::new());
     for row in csv.records() {
         let at = |position: Option<&csv::Position>| named(line(bytes, position));
         let row = row.map_err(|error| {
@@ -224,8 +227,15 @@ fn export(file: &str, bytes: &[u8]) -> Result<Capacities> {
         let bytes = number.with_context(|| {
             format!("{}: the estimate {text:?} is not a number of bytes a second", at())
         })?;
-        by_id.insert(id, bytes / 1e3);
+        // Such times sort as text.
+        let time = started.and_then(|column| row.get(column)).unwrap_or_default().to_owned();
+        let (known, kilobytes) = newest.entry(id).or_insert_with(|| (time.clone(), 0.0));
+        if *known <= time {
+            (*known, *kilobytes) = (time, bytes / 1e3);
+        }
     }
+    let by_id: BTreeMap<_, _> =
+        newest.into_iter().map(|(id, (_, kilobytes))| (id, kilobytes)).collect();
     let without = all.len() - by_id.len();
     Ok(Capacities::measured(by_id, without as u64))
 }
@@ -362,6 +372,21 @@ mod tests {
             let found =
                 Capacities::parse("f", text.as_bytes()).expect("a file").expect("capacities");
             assert_eq!((found.relays.len(), found.without), (1, 1), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_newest_measurement_counts_in_any_order_of_rows() {
+        let id = "A".repeat(40);
+        let rows = [
+            format!("2026-11-01T00:00:00Z,{id},1000\n"),
+            format!("2026-11-08T00:00:00Z,{id},4000\n"),
+        ];
+        for rows in [rows.concat(), rows.iter().rev().cloned().collect()] {
+            let text = format!("started,fingerprint,estimate_bytes_per_sec\n{rows}");
+            let found =
+                Capacities::parse("f", text.as_bytes()).expect("an export").expect("capacities");
+            assert!((found.relays[0].kbytes_per_sec - 4.0).abs() < 1e-9, "{found:?}");
         }
     }
 
