@@ -1,6 +1,8 @@
 //! Chooses the reader of each file with circuits, and reads each file once.
 
-use std::collections::BTreeSet;
+use std::collections::hash_map::DefaultHasher;
+use std::collections::{BTreeSet, HashMap};
+use std::hash::{Hash as _, Hasher as _};
 use std::path::{Path, PathBuf};
 
 use ff_report::input::Inputs;
@@ -14,7 +16,7 @@ impl Circuits {
     /// [`ReadError`] names the file and the line.
     pub fn read(paths: &[PathBuf], inputs: &mut Inputs) -> Result<Self, ReadError> {
         let mut circuits = Self::default();
-        let mut before = BTreeSet::new();
+        let (mut before, mut known) = (BTreeSet::new(), Known::default());
         for path in paths {
             circuits.runs.remove(&None);
             let files = if path.is_dir() { files(path, false)? } else { vec![path.clone()] };
@@ -25,7 +27,9 @@ impl Circuits {
                     let reason = "its circuits would count twice: give it once".to_owned();
                     return Err(ReadError::Content { file, reason });
                 }
+                let from = circuits.all.len();
                 circuits.read_file(&file, inputs)?;
+                known.check(&file, &circuits, from)?;
             }
         }
         let began = |one: &Seen, other: &Seen| one.began_secs.total_cmp(&other.began_secs);
@@ -43,6 +47,38 @@ impl Circuits {
         } else {
             onionperf::read(&path.display().to_string(), &bytes, self)
         }
+    }
+}
+
+/// The file of each circuit that was read.
+#[derive(Default)]
+struct Known {
+    files: Vec<String>,
+    /// The index of a circuit's file among them, by a hash of its host, run, time and path.
+    places: HashMap<u64, usize>,
+}
+
+impl Known {
+    /// Checks that none of the circuits from the index `from` on, which are this file's, is in an
+    /// earlier one.
+    fn check(&mut self, file: &Path, circuits: &Circuits, from: usize) -> Result<(), ReadError> {
+        let here = self.files.len();
+        self.files.push(file.display().to_string());
+        let without_run = circuits.runs.get(&None);
+        for seen in &circuits.all[from..] {
+            let mut hasher = DefaultHasher::new();
+            let run = (without_run != Some(&seen.run)).then_some(seen.run);
+            (seen.host, run, seen.began_secs.to_bits(), &seen.path).hash(&mut hasher);
+            let there = *self.places.entry(hasher.finish()).or_insert(here);
+            if there != here {
+                let (host, other) = (&circuits.hosts[seen.host as usize], &self.files[there]);
+                let reason = format!(
+                    "{other} has the same circuits of {host}, which would count twice: leave out one of the two"
+                );
+                return Err(ReadError::Content { file: self.files[here].clone(), reason });
+            }
+        }
+        Ok(())
     }
 }
 
@@ -88,6 +124,22 @@ mod tests {
         let dirs = [dir.path(), other.path()].map(Path::to_owned);
         assert_eq!(order(&dirs), "abcedfghij", "by folder");
         assert_eq!(order(&files), "abcedfghij", "by file");
+    }
+
+    #[test]
+    fn a_copied_file_does_not_count_twice() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let text = [line("a", Some(1.5), 7, 8000.0), line("b", Some(1.5), 7, 8000.0)].concat();
+        let again = line("a", Some(2.5), 7, 8000.0);
+        fs_write(&dir.path().join("circuits-1.jsonl"), &text);
+        fs_write(&dir.path().join("circuits-2.jsonl"), &again);
+        let dirs = [dir.path().to_owned()];
+        assert_eq!(order(&dirs), "aba", "of another run");
+        fs_write(&dir.path().join("circuits-3.jsonl"), &text);
+        let read = Circuits::read(&dirs, &mut Inputs::default());
+        let Err(ReadError::Content { file, reason }) = read else { panic!("{read:?}") };
+        assert!(file.ends_with("circuits-3.jsonl"), "{file}");
+        assert!(reason.contains("circuits-1.jsonl has the same circuits"), "{reason}");
     }
 
     #[test]
