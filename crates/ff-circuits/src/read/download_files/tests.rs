@@ -194,6 +194,8 @@ fn records_that_cannot_be_read_are_named_and_files_refused_in_one_sentence() {
         ("unix_ts_start", json!("NaN"), "stream s: invalid type"),
         ("time_info", json!(3), "stream s: invalid type"),
         ("unix_ts_start", Value::Null, "download s: it does not say when it began"),
+        ("time_info", json!({}), "download s: it succeeded, and its time to the last byte"),
+        ("time_info", Value::Null, "download s: it succeeded, and its time to the last byte"),
     ] {
         let found = one(&analysis(key, value)).expect("a file");
         assert_eq!((found.all.len(), found.damaged.count), (0, 1), "{key}");

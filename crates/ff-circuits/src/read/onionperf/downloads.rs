@@ -30,6 +30,11 @@ pub fn read(file: &str, bytes: &[u8], into: &mut DownloadRecords) -> Result<(), 
                 into.left_out += 1;
                 continue;
             }
+            if download.is_whole && download.last_us.is_none() {
+                let why = "it succeeded, and its time to the last byte cannot be read";
+                into.damaged.add(|| format!("{file}, {name}, download {id}: {why}"));
+                continue;
+            }
             let number = into.all.len() as u64;
             let Some(line) = line(number, download, stream, circuit) else {
                 let why = "it does not say when it began, between the years 1970 and 9999";

@@ -381,7 +381,11 @@ pub(crate) fn fingerprint(relay: &str) -> &str {
 fn text_or_number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
     Ok(match Scalar::deserialize(deserializer)? {
         Scalar::Text(text) => Some(text),
-        Scalar::Number(number) => Some(number.to_string()),
+        // Tables write integers with a fraction of zero if one of their column is missing.
+        Scalar::Number(number) => {
+            let whole = number.as_f64().filter(|one| !number.is_u64() && one.fract() == 0.0);
+            Some(whole.map_or_else(|| number.to_string(), |one| format!("{one:.0}")))
+        }
         Scalar::Other => None,
     })
 }

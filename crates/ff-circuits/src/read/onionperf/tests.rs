@@ -190,6 +190,14 @@ fn a_port_that_is_used_again_belongs_to_the_stream_that_ended_with_the_download(
 }
 
 #[test]
+fn a_number_of_a_circuit_may_have_a_fraction_of_zero() {
+    let whole = forty(|i| 30_000 + i).to_string();
+    let changed = whole.replacen(r#""circuit_id":"7""#, r#""circuit_id":7.0"#, 1);
+    assert_ne!(whole, changed);
+    assert_eq!(first_bytes(&read_text(changed.as_bytes()).expect("circuits")).len(), 40);
+}
+
+#[test]
 fn a_record_that_cannot_be_read_costs_no_other_and_is_named() {
     let whole = forty(|i| 30_000 + i).to_string();
     let host = |name: &str, from: &str, to: &str| {
