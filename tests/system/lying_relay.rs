@@ -7,7 +7,7 @@ use ff_proto::aggregate::{Draw, Verdict};
 use ff_proto::units::{BytesPerSec, Ratio};
 
 use crate::liar::{Lie, Stop};
-use crate::plan::{failure, fresh_key, measure, plan};
+use crate::plan::{assert_measured, failure, fresh_key, measure, plan};
 use crate::relay::{Setup, TestRelay};
 use crate::{is_run_by_itself, turn};
 
@@ -45,7 +45,7 @@ async fn assert_caught(lie: Lie, check_probability: f64, code: &str, bad: u64) {
 async fn an_honest_relay_passes_every_check() {
     let _turn = turn().await;
     let outcome = measure_liar(Lie::Nothing, 3, 1.0).await;
-    assert_eq!(outcome.result, Ok(Verdict::Conclusive));
+    assert_measured(&outcome);
     assert_eq!(outcome.draw, Draw::Value(outcome.estimate.expect("an estimate")));
     let cells = outcome.cells;
     assert!(cells.bad == 0 && cells.checked == cells.echoed, "{cells:?}");
@@ -120,7 +120,7 @@ async fn claiming_all_background_gains_no_more_than_the_ratio() {
         setup.policy.ratio = Ratio::from_percent(relays_ratio).expect("a ratio");
         let relay = TestRelay::start(setup);
         let outcome = measure(&plan(&relay, &coordinator, 3)).await;
-        assert_eq!(outcome.result, Ok(Verdict::Conclusive));
+        assert_measured(&outcome);
         assert_eq!(outcome.ratio.percent(), 25);
         let rows = outcome.second_rows();
         assert_eq!(rows.len(), 3);
@@ -227,7 +227,7 @@ async fn a_relay_that_stops_reading_gets_nothing_and_costs_no_memory() {
 async fn half_of_the_links_are_enough_and_fewer_are_not() {
     let _turn = turn().await;
     let half = measure_liar(Lie::CloseLinks { links: 4, after: 200 }, 3, 1.0).await;
-    assert_eq!(half.result, Ok(Verdict::Conclusive));
+    assert_measured(&half);
 
     let lie = Lie::CloseLinks { links: 5, after: 200 };
     let fewer = measure_liar(lie, PLANNED_SECS, 1.0).await;

@@ -13,7 +13,7 @@ use ff_proto::session::coordinator::PROBE_CIRC_ID;
 use ff_proto::units::{BytesPerSec, Cells};
 
 use crate::liar::{Count, Lie};
-use crate::plan::{assert_refused, failure, fresh_key, measure, measurer, plan};
+use crate::plan::{assert_measured, assert_refused, failure, fresh_key, measure, measurer, plan};
 use crate::relay::{Setup, TestRelay};
 use crate::turn;
 
@@ -102,17 +102,12 @@ async fn measure_by_two(lie: Lie, slower: BytesPerSec) -> (Outcome, Ed25519Id) {
     (outcome, plan.team[1].measurer.id())
 }
 
-/// Whether there is a result that nobody disputes. It need not be conclusive: on a busy machine the
-/// rate may still grow at the end.
-fn is_undisputed(outcome: &Outcome) -> bool {
-    outcome.result.is_ok() && outcome.disputes.is_empty()
-}
-
 #[tokio::test]
 async fn a_relay_counts_each_measurers_cells_as_its_own() {
     let _turn = turn().await;
     let (outcome, _) = measure_by_two(Lie::Nothing, SLOWER).await;
-    assert!(is_undisputed(&outcome), "{outcome:?}");
+    assert_measured(&outcome);
+    assert_eq!(outcome.disputes, []);
     // The other way round the faster one has more than was echoed to the slower, which sends 150
     // cells and what its bucket holds.
     let lie = Lie::CountEchoes(Count::Swap);
@@ -166,7 +161,8 @@ async fn a_relay_that_reports_more_than_it_has_echoed_accuses_nobody() {
     let _turn = turn().await;
     let lie = Lie::CountEchoes(Count::Percent(0, 1000));
     let (outcome, _) = measure_by_two(lie, SLOWER).await;
-    assert!(is_undisputed(&outcome), "{outcome:?}");
+    assert_measured(&outcome);
+    assert_eq!(outcome.disputes, []);
     let estimate = outcome.estimate.expect("an estimate").mbit();
     assert!(estimate < 23.0, "{estimate} Mbit/s");
 }

@@ -10,7 +10,7 @@ use ff_measurer::service::admission::AdmissionLimits;
 use ff_measurer::service::server::{Coordinator, Service, Settings};
 use ff_measurer::{Host, measurer_id};
 use ff_plan::outcome::{Failure, Outcome};
-use ff_proto::aggregate::Draw;
+use ff_proto::aggregate::{Draw, Verdict};
 use ff_proto::msg::ErrCode;
 use ff_proto::params::Params;
 use ff_team::RemoteMeasurer;
@@ -91,6 +91,14 @@ pub(crate) fn failure(outcome: &Outcome) -> &Failure {
         Err(failure) => failure,
         Ok(_) => panic!("it did not fail: {outcome:#?}"),
     }
+}
+
+/// Fails unless the relay was measured. It need not be a conclusion: on a busy machine a measurer may
+/// look for the relay's rate in most of its seconds.
+pub(crate) fn assert_measured(outcome: &Outcome) {
+    let verdicts = [Ok(Verdict::Conclusive), Ok(Verdict::Unsettled)];
+    assert!(verdicts.contains(&outcome.result), "{outcome:?}");
+    assert!(outcome.estimate.is_some_and(|estimate| estimate.get() > 0), "{outcome:?}");
 }
 
 /// The failure of a measurement that the relay refuses with this code.

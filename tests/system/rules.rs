@@ -3,14 +3,12 @@
 use std::time::Duration;
 
 use ff_coordinator::measure::{self, Progress};
-use ff_plan::outcome::Outcome;
-use ff_proto::aggregate::Verdict;
 use ff_relay_ext::target::Totals;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
 use crate::links::granted;
-use crate::plan::{assert_refused, fresh_key, measure, plan};
+use crate::plan::{assert_measured, assert_refused, fresh_key, measure, plan};
 use crate::relay::{Setup, TestRelay};
 use crate::turn;
 
@@ -19,12 +17,6 @@ use crate::turn;
 const SECONDS: u16 = 3;
 /// Longer than any of these measurements takes.
 const HANG: Duration = Duration::from_secs(60);
-
-/// Fails unless the relay granted it and was measured.
-fn assert_measured(outcome: &Outcome) {
-    assert_eq!(outcome.result, Ok(Verdict::Conclusive));
-    assert!(outcome.estimate.is_some_and(|estimate| estimate.get() > 0));
-}
 
 #[tokio::test]
 async fn a_coordinator_that_is_not_listed_is_refused() {
