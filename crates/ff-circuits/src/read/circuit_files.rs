@@ -65,7 +65,9 @@ impl Known {
         let here = self.files.len();
         self.files.push(file.display().to_string());
         let without_run = circuits.runs.get(&None);
-        for seen in &circuits.all[from..] {
+        // OnionPerf's circuits without a time begin at 0.
+        let is_dated = |seen: &&Seen| without_run != Some(&seen.run) || seen.began_secs > 0.0;
+        for seen in circuits.all[from..].iter().filter(is_dated) {
             let mut hasher = DefaultHasher::new();
             let run = (without_run != Some(&seen.run)).then_some(seen.run);
             (seen.host, run, seen.began_secs.to_bits(), &seen.path).hash(&mut hasher);
@@ -135,6 +137,11 @@ mod tests {
         fs_write(&dir.path().join("circuits-2.jsonl"), &again);
         let dirs = [dir.path().to_owned()];
         assert_eq!(order(&dirs), "aba", "of another run");
+        let undated = tempfile::tempdir().expect("a folder");
+        for name in ["circuits-1.jsonl", "circuits-2.jsonl"] {
+            fs_write(&undated.path().join(name), &line("a", None, 7, 0.0));
+        }
+        assert_eq!(order(&[undated.path().to_owned()]), "aa", "they need not be one");
         fs_write(&dir.path().join("circuits-3.jsonl"), &text);
         let read = Circuits::read(&dirs, &mut Inputs::default());
         let Err(ReadError::Content { file, reason }) = read else { panic!("{read:?}") };
