@@ -12,6 +12,7 @@
 mod circuit_files;
 mod download_files;
 pub mod downloads;
+mod known;
 pub mod lines;
 pub mod onionperf;
 pub mod torperf;

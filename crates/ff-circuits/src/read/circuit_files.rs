@@ -1,12 +1,10 @@
 //! Chooses the reader of each file with circuits, and reads each file once.
 
-use std::collections::hash_map::DefaultHasher;
-use std::collections::{BTreeSet, HashMap};
-use std::hash::{Hash as _, Hasher as _};
 use std::path::{Path, PathBuf};
 
 use ff_report::input::Inputs;
 
+use super::known::Known;
 use super::{Circuits, ReadError, Seen, files, lines, name, onionperf};
 
 impl Circuits {
@@ -16,25 +14,32 @@ impl Circuits {
     /// [`ReadError`] names the file and the line.
     pub fn read(paths: &[PathBuf], inputs: &mut Inputs) -> Result<Self, ReadError> {
         let mut circuits = Self::default();
-        let (mut before, mut known) = (BTreeSet::new(), Known::default());
+        let mut known = Known::of("circuits");
         for path in paths {
             circuits.runs.remove(&None);
             let files = if path.is_dir() { files(path, false)? } else { vec![path.clone()] };
             for file in files {
-                // A path that does not exist is an error of the reading below.
-                if !before.insert(file.canonicalize().unwrap_or_else(|_| file.clone())) {
-                    let file = file.display().to_string();
-                    let reason = "its circuits would count twice: give it once".to_owned();
-                    return Err(ReadError::Content { file, reason });
-                }
+                known.begin(&file)?;
                 let from = circuits.all.len();
                 circuits.read_file(&file, inputs)?;
-                known.check(&file, &circuits, from)?;
+                for seen in &circuits.all[from..] {
+                    let host = &circuits.hosts[seen.host as usize];
+                    circuits.key(seen).map_or(Ok(()), |key| known.check(key, host))?;
+                }
             }
         }
         let began = |one: &Seen, other: &Seen| one.began_secs.total_cmp(&other.began_secs);
         circuits.all.sort_by(|one, other| one.run.cmp(&other.run).then(began(one, other)));
         Ok(circuits)
+    }
+
+    /// What tells a circuit from others: its host, run, time and path. None for those of OnionPerf
+    /// without a time, which begin at 0.
+    fn key(&self, seen: &Seen) -> Option<(u32, Option<u32>, u64, Vec<u32>)> {
+        let has_run = self.runs.get(&None) != Some(&seen.run);
+        let key =
+            (seen.host, has_run.then_some(seen.run), seen.began_secs.to_bits(), seen.path.clone());
+        (has_run || seen.began_secs > 0.0).then_some(key)
     }
 
     /// Reads a file: our lines if its name ends in `.jsonl`, otherwise OnionPerf's.
@@ -47,40 +52,6 @@ impl Circuits {
         } else {
             onionperf::read(&path.display().to_string(), &bytes, self)
         }
-    }
-}
-
-/// The file of each circuit that was read.
-#[derive(Default)]
-struct Known {
-    files: Vec<String>,
-    /// The index of a circuit's file among them, by a hash of its host, run, time and path.
-    places: HashMap<u64, usize>,
-}
-
-impl Known {
-    /// Checks that none of the circuits from the index `from` on, which are this file's, is in an
-    /// earlier one.
-    fn check(&mut self, file: &Path, circuits: &Circuits, from: usize) -> Result<(), ReadError> {
-        let here = self.files.len();
-        self.files.push(file.display().to_string());
-        let without_run = circuits.runs.get(&None);
-        // OnionPerf's circuits without a time begin at 0.
-        let is_dated = |seen: &&Seen| without_run != Some(&seen.run) || seen.began_secs > 0.0;
-        for seen in circuits.all[from..].iter().filter(is_dated) {
-            let mut hasher = DefaultHasher::new();
-            let run = (without_run != Some(&seen.run)).then_some(seen.run);
-            (seen.host, run, seen.began_secs.to_bits(), &seen.path).hash(&mut hasher);
-            let there = *self.places.entry(hasher.finish()).or_insert(here);
-            if there != here {
-                let (host, other) = (&circuits.hosts[seen.host as usize], &self.files[there]);
-                let reason = format!(
-                    "{other} has the same circuits of {host}, which would count twice: leave out one of the two"
-                );
-                return Err(ReadError::Content { file: self.files[here].clone(), reason });
-            }
-        }
-        Ok(())
     }
 }
 

@@ -2,12 +2,12 @@
 //!
 //! Our own lines count if they have a download or failed during one.
 
-use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 
 use ff_report::input::Inputs;
 
 use super::downloads::{DownloadRecord, DownloadRecords};
+use super::known::Known;
 use super::{ReadError, files, lines, name, onionperf, torperf};
 use crate::record::Stage;
 
@@ -43,18 +43,16 @@ impl DownloadRecords {
         mut take: impl FnMut(Vec<DownloadRecord>) -> Result<(), E>,
     ) -> Result<Self, E> {
         let mut downloads = Self::default();
-        let (mut before, mut known) = (BTreeSet::new(), Known::default());
+        let mut known = Known::of("downloads");
         for path in paths {
             let files = if path.is_dir() { files(path, true)? } else { vec![path.clone()] };
             for file in files {
                 let text = file.display().to_string();
-                // A path that does not exist is an error of the reading below.
-                if !before.insert(file.canonicalize().unwrap_or_else(|_| file.clone())) {
-                    let reason = "its downloads would count twice: give it once".to_owned();
-                    return Err(ReadError::Content { file: text, reason }.into());
-                }
+                known.begin(&file)?;
                 downloads.read_file(&file, &text, inputs, |read| {
-                    known.check(&text, read)?;
+                    for one in &read.all {
+                        known.check(key(one), &read.hosts[one.host as usize])?;
+                    }
                     take(std::mem::take(&mut read.all))
                 })?;
             }
@@ -118,38 +116,13 @@ impl DownloadRecords {
     }
 }
 
-/// The file of each download that was read.
-#[derive(Default)]
-struct Known {
-    files: Vec<String>,
-    /// The index of a download's file among them, by host, time, size and whether an onion service
-    /// was the target.
-    places: HashMap<(u32, i64, Option<u64>, bool), usize>,
-}
-
-impl Known {
-    /// Checks that no download of this file is in an earlier one.
-    fn check(&mut self, file: &str, read: &DownloadRecords) -> Result<(), ReadError> {
-        if self.files.last().is_none_or(|last| last != file) {
-            self.files.push(file.to_owned());
-        }
-        let here = self.files.len() - 1;
-        for DownloadRecord { host, circuit, .. } in &read.all {
-            let download = circuit.download.as_ref();
-            let size = download.and_then(|download| download.asked_bytes);
-            let is_onion = download.is_some_and(|download| download.is_from_onion());
-            let key = (*host, circuit.asked_unix_us(), size, is_onion);
-            let there = *self.places.entry(key).or_insert(here);
-            if there != here {
-                let (host, other) = (&read.hosts[*host as usize], &self.files[there]);
-                let reason = format!(
-                    "{other} has the same downloads of {host}, which would count twice: leave out one of the two"
-                );
-                return Err(ReadError::Content { file: file.to_owned(), reason });
-            }
-        }
-        Ok(())
-    }
+/// What tells a download from others: its host, time and size, and whether an onion service was the
+/// target.
+fn key(one: &DownloadRecord) -> (u32, i64, Option<u64>, bool) {
+    let download = one.circuit.download.as_ref();
+    let size = download.and_then(|download| download.asked_bytes);
+    let is_onion = download.is_some_and(|download| download.is_from_onion());
+    (one.host, one.circuit.asked_unix_us(), size, is_onion)
 }
 
 #[cfg(test)]
